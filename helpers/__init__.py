@@ -1,0 +1,17 @@
+"""What the notebooks build, in order; each module imports only from those above it.
+
+expect         the checks that bad input meets
+loop_mean      01, the mean of the past as two loops
+tril_matmul    02, the same mean as a matrix product
+softmax_mask   03, the same mean from scores, a mask and softmax
+positional     04, vectors for tokens and for their places
+qkv_head       05, a head: queries, keys and values
+transformer    06, heads, blocks and the whole model
+probe          look: who looks at whom, measured on any layer
+plots          look: pictures that also say what they show
+recall         look: the code of something built earlier
+text           text to ids and back, and batches of it
+train          losses, the training loop, checkpoints
+sample         writing text with a trained model
+maintain       commands for those who change the course
+"""

@@ -1,0 +1,122 @@
+"""Checks that bad input meets: each says what was given, what is allowed and what to do."""
+
+import torch
+
+
+def sizes(**named):
+    """Require whole numbers of at least 1, else raise ValueError."""
+    for name, size in named.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"{name} = {size!r} is no size; pass a whole number of at least 1")
+
+
+def positive(**named):
+    """Require numbers above 0, else raise ValueError."""
+    for name, number in named.items():
+        if not number > 0:
+            raise ValueError(f"{name} = {number!r} is not above 0; pass a positive number")
+
+
+def rate(**named):
+    """Require numbers from 0 up to, not including, 1, else raise ValueError."""
+    for name, number in named.items():
+        if not 0 <= number < 1:
+            raise ValueError(f"{name} = {number!r} is no rate; pass a number from 0 up to, not 1")
+
+
+def vectors(x, C=None):
+    """Require floats of shape (B, T, C) with T at least 1, else raise ValueError or TypeError."""
+    if not torch.is_tensor(x):
+        raise TypeError(f"x is a {type(x).__name__}; pass a tensor of shape (B, T, C)")
+    if x.dim() != 3 or x.shape[1] == 0:
+        raise ValueError(
+            f"x has shape {tuple(x.shape)}; pass (B, T, C): batch, positions, channels; "
+            "x[None] makes a batch of a single example"
+        )
+    if not x.is_floating_point():
+        raise TypeError(f"x holds {x.dtype}; pass floating-point numbers, for example x.float()")
+    if C is not None and x.shape[-1] != C:
+        raise ValueError(
+            f"x has {x.shape[-1]} channels and the layer n_embd = {C}; make the two equal"
+        )
+
+
+def bool_mask(mask, scores):
+    """Require a boolean mask that covers the scores, else raise TypeError or ValueError."""
+    if not torch.is_tensor(mask) or mask.dtype != torch.bool:
+        given = mask.dtype if torch.is_tensor(mask) else type(mask).__name__
+        raise TypeError(
+            f"the mask holds {given}; pass torch.bool, True where a row may look, "
+            "for example mask == 1"
+        )
+    fits = mask.dim() <= scores.dim() and mask.shape[-2:] == scores.shape[-2:]
+    before = zip(reversed(mask.shape[:-2]), reversed(scores.shape[:-2]), strict=False)
+    if not fits or any(m not in (1, s) for m, s in before):
+        raise ValueError(
+            f"a mask of shape {tuple(mask.shape)} does not cover scores of shape "
+            f"{tuple(scores.shape)}; their last two sizes must be equal, for example mask[:T, :T]"
+        )
+
+
+def queries_keys_values(q, k, v):
+    """Require q (..., T, hs), k (..., S, hs) and v (..., S, any), else raise ValueError."""
+    deep = min(q.dim(), k.dim(), v.dim()) >= 2
+    if not deep or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit; q and k "
+            "need the same last size (head_size), k and v the same number of positions"
+        )
+
+
+def fits(T, block_size):
+    """Require T positions to fit into block_size, else raise ValueError."""
+    if T > block_size:
+        raise ValueError(
+            f"T = {T} is longer than block_size = {block_size}; "
+            f"pass at most the last {block_size} tokens"
+        )
+
+
+def token_ids(idx, vocab_size):
+    """Require integers of shape (B, T) below vocab_size, else raise TypeError or ValueError."""
+    if not torch.is_tensor(idx) or idx.dtype not in (torch.int64, torch.int32):
+        given = idx.dtype if torch.is_tensor(idx) else type(idx).__name__
+        raise TypeError(f"idx holds {given}; pass integer ids, for example torch.tensor([[3, 1]])")
+    if idx.dim() != 2 or idx.shape[1] == 0:
+        raise ValueError(
+            f"idx has shape {tuple(idx.shape)}; pass (B, T): batch and positions (at least one); "
+            "idx[None] makes a batch of a single sequence"
+        )
+    if idx.is_meta:
+        return
+    outside = idx[(idx < 0) | (idx >= vocab_size)]
+    if outside.numel():
+        raise ValueError(
+            f"token id {outside[0].item()} is outside the vocabulary; ids run from 0 to "
+            f"{vocab_size - 1}; encode the text with the tokenizer that belongs to the model"
+        )
+
+
+def heads_share(n_embd, n_head):
+    """Require n_embd channels to split evenly among n_head heads, else raise ValueError."""
+    sizes(n_embd=n_embd, n_head=n_head)
+    if n_embd % n_head:
+        raise ValueError(
+            f"n_embd = {n_embd} does not split among n_head = {n_head} heads, {n_embd % n_head} "
+            f"channels are left over; make n_embd a multiple of n_head"
+        )
+
+
+def matrix(array):
+    """Require rows and columns, at least one of each, else raise ValueError."""
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(
+            f"an array of shape {array.shape} is not a matrix; pass rows and columns, "
+            "for example weights[0]"
+        )
+
+
+def labels(names, count):
+    """Require one label for each of count positions, else raise ValueError."""
+    if len(names) != count:
+        raise ValueError(f"{len(names)} labels for {count} positions; pass one for each")

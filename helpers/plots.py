@@ -1,0 +1,386 @@
+"""Look: pictures that also say what they show.
+
+Every function returns a Picture. It displays as a PNG with one sentence under it. That sentence is
+its alt text too; with the rounded numbers it is the picture's text form, which tests compare.
+"""
+
+import base64
+import html
+import io
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from IPython.display import display
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from helpers import expect
+
+# one look for the whole series
+INK, QUIET, HIDDEN = "#22303c", "#b8c0c8", "#f1f1f1"
+WEIGHTS, SIGNED = (
+    colormaps["Blues"],
+    colormaps["PuOr_r"],
+)  # both survive colour blindness; WEIGHTS also grey printing
+LINES = [
+    ("#0072b2", "o", "-"),
+    ("#d55e00", "s", "--"),
+    ("#009e73", "^", "-."),
+    ("#7b3294", "D", ":"),
+]
+TEXT, TITLE, CELL = 9, 10, 8  # font sizes in points
+DPI = 144
+WHO_LOOKS, LOOKED_AT = "query (who looks)", "key (what is looked at)"
+NUMBERED = 10  # a matrix with at most this many rows and columns shows its numbers
+LISTED = 100  # a text form lists at most this many numbers
+VISIBLE = {"\n": "↵", " ": "␣"}
+
+
+class Picture:
+    """A figure together with what it says: a sentence, and numbers."""
+
+    def __init__(self, figure, sentence, numbers=""):
+        self.figure = figure
+        self.sentence = sentence
+        self.numbers = numbers
+
+    def __repr__(self):
+        return f"{self.sentence}\n{self.numbers}".rstrip()
+
+    def png(self):
+        """Draw the figure; returns the bytes of a PNG."""
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+        return file.getvalue()
+
+    def _ipython_display_(self):
+        plt.close(self.figure)  # a figure made by pyplot would be shown a second time
+        width, height = (round(inches * 96) for inches in self.figure.get_size_inches())
+        picture = {
+            "image/png": base64.b64encode(self.png()).decode("ascii"),
+            "text/plain": repr(self),
+        }
+        display(
+            picture,
+            raw=True,
+            metadata={"image/png": {"alt": self.sentence, "width": width, "height": height}},
+        )
+        display(
+            {"text/html": f"<p>{html.escape(self.sentence)}</p>", "text/plain": self.sentence},
+            raw=True,
+        )
+
+
+def heatmap(
+    matrix,
+    tokens=None,
+    *,
+    rows=None,
+    columns=None,
+    mask=None,
+    signed=False,
+    vmax=1.0,
+    title="Weights",
+    ylabel=WHO_LOOKS,
+    xlabel=LOOKED_AT,
+    ax=None,
+):
+    """Draw a matrix with row 0 on top: weights from 0 to vmax, or signed numbers around 0.
+
+    Shape:
+        matrix         (R, S)  tensor, array or list; cells that hold -inf or NaN are hidden
+        mask           (R, S)  bool, True where a cell is shown (default: everywhere)
+        rows, columns  R and S labels; `tokens` labels both sides
+
+    `vmax=None` takes the largest number there is. With `ax` it draws into that; the Picture is
+    then the whole figure.
+    Raises ValueError for anything but a matrix, another number of labels, or weights below 0.
+    """
+    array, shown = as_array(matrix), True if mask is None else as_array(mask).astype(bool)
+    expect.matrix(array)
+    array = np.where(np.isfinite(array) & shown, array, np.nan)
+    rows, columns = rows or tokens, columns or tokens
+    ax = ax or Figure(figsize=size_for(array, rows, columns), layout="constrained").subplots()
+    image = draw_matrix(ax, array, rows, columns, signed, vmax)
+    style(ax, title, xlabel, ylabel)
+    if max(array.shape) > NUMBERED:
+        ax.figure.colorbar(image, ax=ax, shrink=0.8).ax.tick_params(labelsize=CELL)
+    return Picture(
+        ax.figure, f"{title}: {say_matrix(array, rows, columns, signed)}.", list_matrix(array)
+    )
+
+
+def stages(panels, tokens=None):
+    """Draw the stages of a computation side by side.
+
+    A panel with "weights" in its name is drawn from 0 to 1, any other as signed numbers.
+
+    Shape:
+        panels  {name: (R, S)}  tensors, arrays or lists of one shape
+        tokens  labels for rows and columns
+
+    Raises ValueError as heatmap does.
+    """
+    axes = side_by_side(len(panels), width=2.6, height=3.0)
+    pictures = [
+        heatmap(matrix, tokens, signed="weights" not in name, title=name, ax=ax)
+        for ax, (name, matrix) in zip(axes, panels.items(), strict=True)
+    ]
+    for ax in axes[1:]:
+        ax.set(ylabel="", yticks=[])
+    return together(axes, pictures)
+
+
+def head_grid(maps, tokens):
+    """Draw every head of a model: one row of pictures for each layer, one column for each head.
+
+    Shape:
+        maps    (n_layer, n_head, T, T)  weights, as probe.attention_maps returns them
+        tokens  T labels
+
+    Raises ValueError for another number of dimensions or labels.
+    """
+    array = as_array(maps)
+    if array.ndim != 4:
+        raise ValueError(
+            f"maps have shape {array.shape}; pass (n_layer, n_head, T, T), "
+            "as probe.attention_maps returns them"
+        )
+    n_layer, n_head, T, _ = array.shape
+    figure = Figure(figsize=(2.2 * n_head + 0.9, 2.2 * n_layer + 0.9), layout="constrained")
+    axes = figure.subplots(n_layer, n_head, squeeze=False)
+    said = []
+    for layer in range(n_layer):
+        for head in range(n_head):
+            ax, name = axes[layer, head], f"layer {layer}, head {head}"
+            draw_matrix(
+                ax, array[layer, head], tokens, tokens, signed=False, vmax=1.0, numbered=False
+            )
+            style(ax, name, xlabel="", ylabel="")
+            ax.tick_params(labelleft=head == 0, labelbottom=layer == n_layer - 1)
+            said.append(f"{name}: {say_habits(array[layer, head])}")
+    figure.supylabel(WHO_LOOKS, fontsize=TEXT, color=INK)
+    figure.supxlabel(LOOKED_AT, fontsize=TEXT, color=INK)
+    said_of_all = say_matrix(array, tokens, tokens, signed=False)
+    sentence = f"Weights of {n_layer * n_head} heads over {T} tokens: {said_of_all}."
+    return Picture(figure, sentence, "\n".join(said))
+
+
+def lines(x, series, *, xlabel, ylabel, title, log=False, levels=None):
+    """Draw one line for each name in series, on logarithmic axes if asked.
+
+    Shape:
+        x       (N,)          numbers in rising order
+        series  {name: (N,)}  tensors, arrays or lists
+        levels  {name: number}  for dotted lines across the whole picture
+
+    Raises ValueError for a line of another length.
+    """
+    x = as_array(x)
+    figure = Figure(figsize=(5.4, 3.3), layout="constrained")
+    ax = figure.subplots()
+    said, listed = [], []
+    for (name, y), (colour, marker, dash) in zip(series.items(), LINES, strict=False):
+        y = as_array(y)
+        if y.shape != x.shape:
+            raise ValueError(
+                f"{name!r} has shape {y.shape} and x {x.shape}; pass one number for each x"
+            )
+        marker = marker if len(x) <= 20 else None
+        ax.plot(x, y, color=colour, marker=marker, markersize=4, linestyle=dash, label=name)
+        said.append(f"{name} goes from {short(y[0])} to {short(y[-1])}")
+        listed.append(f"{name}: " + " ".join(short(value) for value in y[: LISTED // len(series)]))
+    for name, level in (levels or {}).items():
+        ax.axhline(level, color=QUIET, linewidth=1, zorder=0)
+        end = {
+            "xy": (1, level),
+            "xycoords": ("axes fraction", "data"),
+            "ha": "right",
+            "va": "bottom",
+        }
+        ax.annotate(name, **end, fontsize=CELL, color=INK)
+        said.append(f"{name} is {short(level)}")
+    if log:
+        ax.set(xscale="log", yscale="log")
+        ax.set_xticks(x, [short(value) for value in x], minor=False)
+        ax.minorticks_off()
+    ax.grid(color=HIDDEN)
+    ax.legend(frameon=False, fontsize=TEXT, labelcolor=INK)
+    style(ax, title, xlabel, ylabel)
+    sentence = f"{title}, for {xlabel} from {short(x[0])} to {short(x[-1])}: {'; '.join(said)}."
+    return Picture(figure, sentence, "\n".join(listed))
+
+
+def loss_curve(history, levels=None):
+    """Draw how the losses of a training run fell.
+
+    `history` is what train.train returns; `levels` {name: loss} are drawn across, such as the loss
+    of a guess.
+    """
+    series = {"training text": history["train"], "held-out text": history["val"]}
+    return lines(
+        history["step"],
+        series,
+        xlabel="step",
+        ylabel="loss (nats per token)",
+        title="Loss",
+        levels=levels,
+    )
+
+
+def as_array(values):
+    """Turn a tensor (of any kind, anywhere), an array or a list into an array of floats."""
+    if torch.is_tensor(values):
+        values = values.detach().cpu().float().numpy()
+    return np.asarray(values, dtype=float)
+
+
+def side_by_side(count, width, height):
+    """Make a figure of `count` axes in one row; returns the axes."""
+    figure = Figure(figsize=(width * count + 0.6, height), layout="constrained")
+    return list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def together(axes, pictures):
+    """Join pictures that share a figure into one that says everything."""
+    sentence = " ".join(picture.sentence for picture in pictures)
+    numbers = "\n".join(
+        f"{ax.get_title()}\n{picture.numbers}" for ax, picture in zip(axes, pictures, strict=True)
+    )
+    return Picture(axes[0].figure, sentence, numbers)
+
+
+def size_for(array, rows, columns):
+    """Choose the size of a picture of one matrix, in inches."""
+    R, S = array.shape
+    cell = 0.52 if max(R, S) <= NUMBERED else min(0.3, 6.5 / max(R, S))
+    label_width = 0.09 * max((len(label) for label in rows or ["00"]), default=0)
+    label_height = 0.09 * max((len(label) for label in columns or ["00"]), default=0)
+    return max(cell * S + label_width + 0.9, 3.0), max(cell * R + label_height + 0.8, 1.8)
+
+
+def draw_matrix(ax, array, rows, columns, signed, vmax, numbered=True):
+    """Draw the cells, their labels and, where there is room, their numbers; returns the image."""
+    finite = array[np.isfinite(array)]
+    if not signed and (finite < 0).any():
+        raise ValueError(
+            f"weights go down to {finite.min():.2f}; pass signed=True for signed numbers"
+        )
+    R, S = array.shape
+    if signed or vmax is None:
+        vmax = np.abs(finite).max(initial=0) or 1.0
+    colours = SIGNED if signed else WEIGHTS
+    aspect = "equal" if R == S else "auto"
+    image = ax.imshow(array, cmap=colours, vmin=-vmax if signed else 0, vmax=vmax, aspect=aspect)
+    for row, column in np.argwhere(np.isnan(array)):
+        look = {"facecolor": HIDDEN, "edgecolor": QUIET, "hatch": "////", "linewidth": 0}
+        ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
+    if numbered and max(R, S) <= NUMBERED:
+        for row, column in np.argwhere(np.isfinite(array)):
+            value = array[row, column]
+            dark = np.dot(colours(image.norm(value))[:3], (0.3, 0.59, 0.11)) < 0.5
+            look = {"fontsize": CELL, "color": "white" if dark else INK}
+            ax.text(column, row, f"{settled(value):.2f}", ha="center", va="center", **look)
+    label(ax.xaxis, columns, S)
+    label(ax.yaxis, rows, R)
+    if columns and max(map(len, columns)) > 2:
+        ax.tick_params(axis="x", rotation=90)
+    return image
+
+
+def label(axis, names, count):
+    """Label the positions 0 to count - 1: each with its token, or some with their number."""
+    if names is None:
+        step = 1 if count <= 16 else 8
+        axis.set_ticks(range(0, count, step))
+        return
+    expect.labels(names, count)
+    axis.set_ticks(range(count), [visible(name) for name in names])
+
+
+def style(ax, title, xlabel, ylabel):
+    """Give axes the look of the series."""
+    ax.set_title(title, fontsize=TITLE, color=INK)
+    ax.set_xlabel(xlabel, fontsize=TEXT, color=INK)
+    ax.set_ylabel(ylabel, fontsize=TEXT, color=INK)
+    ax.tick_params(labelsize=CELL, length=2, color=QUIET, labelcolor=INK)
+    for spine in ax.spines.values():
+        spine.set_color(QUIET)
+
+
+def say_matrix(array, rows, columns, signed):
+    """Say in words what a matrix, or a stack of them, shows."""
+    R, S = array.shape[-2:]
+    hidden = np.isnan(array)
+    said = [f"{R} by {S} cells"]
+    if hidden.any():
+        said.append(f"{hidden.sum()} of them hidden")
+    if hidden.all():
+        return ", ".join(said)
+    filled = np.where(hidden, -np.inf, settled(array))
+    *_, row, column = np.unravel_index(filled.argmax(), filled.shape)
+    if signed:
+        said.append(f"from {settled(np.nanmin(array)):.2f} to {filled.max():.2f}")
+    else:
+        said.append(say_sums(np.nansum(array, axis=-1)))
+    if not signed and R == S:
+        share = np.triu(np.nan_to_num(array), 1).sum() / (np.nansum(array) or 1)
+        amount = f"{settled(100 * share):.2f} %" if share else "nothing"
+        said.append(f"{amount} lies above the diagonal")
+    said.append(
+        f"the largest is {filled.max():.2f} in row {at(rows, row)}, column {at(columns, column)}"
+    )
+    return ", ".join(said)
+
+
+def say_sums(sums):
+    """Say what the rows of a matrix sum to."""
+    if np.allclose(sums, 1, atol=1e-3):
+        return "each row sums to 1"
+    return f"rows sum to between {settled(sums.min()):.2f} and {settled(sums.max()):.2f}"
+
+
+def say_habits(weights):
+    """Say how much weight a head puts, on average, on three places that heads often like."""
+    here, before, first = np.trace(weights), np.trace(weights, -1), weights[:, 0].sum()
+    T = len(weights)
+    here, before, first = settled([here / T, before / max(T - 1, 1), first / T])
+    return f"on itself {here:.2f}, on the token before {before:.2f}, on the first {first:.2f}"
+
+
+def list_matrix(array):
+    """List a small matrix in full, and of a large one the mean of each column."""
+    if array.size <= LISTED:
+        return "\n".join(
+            " ".join("   --" if np.isnan(v) else f"{settled(v):5.2f}" for v in row) for row in array
+        )
+    means = np.nanmean(np.where(np.isnan(array).all(axis=0), 0, array), axis=0)
+    return "column means: " + " ".join(f"{settled(mean):.2f}" for mean in means[:LISTED])
+
+
+def at(names, number):
+    """Name a row or column: its number, and its token where it has one."""
+    return f"{number}" if names is None else f"{number} ({visible(names[number])})"
+
+
+def visible(token):
+    """Make a token readable as a label: no space before a word, a sign for a line end."""
+    return VISIBLE.get(token, token.strip() or token)
+
+
+def settled(value):
+    """Round to two decimals, the same way on every machine.
+
+    The last bits of a number differ between machines, and would send 0.125 up here and down there;
+    a small push sends such halves up everywhere.
+    """
+    return np.round(np.asarray(value) + 1e-5, 2) + 0.0
+
+
+def short(value):
+    """Write a number with two significant digits, whatever its size."""
+    return np.format_float_positional(
+        float(value) * (1 + 1e-5), precision=2, fractional=False, trim="-"
+    )
