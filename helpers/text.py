@@ -74,7 +74,7 @@ class CharTokenizer:
         if unknown:
             raise ValueError(
                 f"the vocabulary of {len(self)} tokens lacks {sorted(set(unknown))}, first at token "
-                f"{tokens.index(unknown[0])}; use others, or a tokenizer made from a text with them"
+                f"{tokens.index(unknown[0])}; use others, or a tokenizer of a text that has them"
             )
         return [self.ids[token] for token in tokens]
 
