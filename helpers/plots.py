@@ -380,7 +380,8 @@ def settled(value):
 
 
 def short(value):
-    """Write a number with two significant digits, whatever its size."""
-    return np.format_float_positional(
-        float(value) * (1 + 1e-5), precision=2, fractional=False, trim="-"
-    )
+    """Write a whole number as it is, and any other with two significant digits."""
+    value = float(value)
+    if value.is_integer():
+        return f"{value:.0f}"
+    return np.format_float_positional(value * (1 + 1e-5), precision=2, fractional=False, trim="-")
