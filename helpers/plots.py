@@ -15,6 +15,7 @@ from IPython.display import display
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator
 
 from helpers import expect
 
@@ -32,6 +33,7 @@ LINES = [
 ]
 TEXT, TITLE, CELL = 9, 10, 8  # font sizes in points
 DPI = 144
+PAGE = 9.4  # inches across
 WHO_LOOKS, LOOKED_AT = "query (who looks)", "key (what is looked at)"
 NUMBERED = 10  # a matrix with at most this many rows and columns shows its numbers
 LISTED = 100  # a text form lists at most this many numbers
@@ -123,13 +125,16 @@ def stages(panels, tokens=None):
 
     Raises ValueError as heatmap does.
     """
-    axes = side_by_side(len(panels), width=2.6, height=3.0)
+    R = max(len(as_array(matrix)) for matrix in panels.values())
+    axes = panel_grid(len(panels), width=max(2.6, 0.41 * R + 0.5))
     pictures = [
         heatmap(matrix, tokens, signed="weights" not in name, title=name, ax=ax)
         for ax, (name, matrix) in zip(axes, panels.items(), strict=True)
     ]
-    for ax in axes[1:]:
-        ax.set(ylabel="", yticks=[])
+    for ax in axes:
+        place = ax.get_subplotspec()
+        ax.set(ylabel=WHO_LOOKS if place.is_first_col() else "")
+        ax.set(xlabel=LOOKED_AT if place.is_last_row() else "")
     return together(axes, pictures)
 
 
@@ -168,16 +173,20 @@ def head_grid(maps, tokens):
     return Picture(figure, sentence, "\n".join(said))
 
 
-def lines(x, series, *, xlabel, ylabel, title, log=False, levels=None):
-    """Draw one line for each name in series, on logarithmic axes if asked.
+def lines(x, series, *, xlabel, ylabel, title, log="", levels=None):
+    """Draw one line for each name in series; `log` names the logarithmic axes: "x" or "xy".
 
     Shape:
         x       (N,)          numbers in rising order
         series  {name: (N,)}  tensors, arrays or lists
-        levels  {name: number}  for dotted lines across the whole picture
+        levels  {name: number}  for thin lines across the whole picture
 
-    Raises ValueError for a line of another length.
+    Raises ValueError for a line of another length, or more than four lines.
     """
+    if len(series) > len(LINES):
+        raise ValueError(
+            f"{len(series)} lines are too many to tell apart; pass {len(LINES)} or fewer"
+        )
     x = as_array(x)
     figure = Figure(figsize=(5.4, 3.3), layout="constrained")
     ax = figure.subplots()
@@ -194,21 +203,24 @@ def lines(x, series, *, xlabel, ylabel, title, log=False, levels=None):
         listed.append(f"{name}: " + " ".join(short(value) for value in y[: LISTED // len(series)]))
     for name, level in (levels or {}).items():
         ax.axhline(level, color=QUIET, linewidth=1, zorder=0)
-        end = {
-            "xy": (1, level),
-            "xycoords": ("axes fraction", "data"),
-            "ha": "right",
-            "va": "bottom",
-        }
-        ax.annotate(name, **end, fontsize=CELL, color=INK)
+        right_end = ax.get_yaxis_transform()  # x in shares of the axes, y in data
+        ax.text(1, level, name, transform=right_end, ha="right", va="bottom", size=CELL, color=INK)
         said.append(f"{name} is {short(level)}")
-    if log:
-        ax.set(xscale="log", yscale="log")
-        ax.set_xticks(x, [short(value) for value in x], minor=False)
-        ax.minorticks_off()
+    if "x" in log:
+        ax.set_xscale("log")
+        ax.set_xticks(x, [short(value) for value in x])
+    if "y" in log:
+        ax.set_yscale("log")
+        bottom, top = ax.get_ylim()
+        if top < 1000 * bottom:  # powers of ten alone would be too few
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(lambda value, place: short(value))
+    ax.minorticks_off()
     ax.grid(color=HIDDEN)
-    ax.legend(frameon=False, fontsize=TEXT, labelcolor=INK)
     style(ax, title, xlabel, ylabel)
+    figure.legend(
+        loc="outside lower center", ncols=len(series), frameon=False, fontsize=TEXT, labelcolor=INK
+    )
     sentence = f"{title}, for {xlabel} from {short(x[0])} to {short(x[-1])}: {'; '.join(said)}."
     return Picture(figure, sentence, "\n".join(listed))
 
@@ -237,10 +249,15 @@ def as_array(values):
     return np.asarray(values, dtype=float)
 
 
-def side_by_side(count, width, height):
-    """Make a figure of `count` axes in one row; returns the axes."""
-    figure = Figure(figsize=(width * count + 0.6, height), layout="constrained")
-    return list(figure.subplots(1, count, squeeze=False)[0])
+def panel_grid(count, width):
+    """Make `count` square panels of a width in inches, as many in a row as a page holds."""
+    per_row = max(1, min(count, int(PAGE / width)))
+    rows = -(-count // per_row)
+    figure = Figure(figsize=(width * per_row, (width + 0.3) * rows), layout="constrained")
+    axes = figure.subplots(rows, per_row, squeeze=False).ravel()
+    for ax in axes[count:]:
+        ax.remove()
+    return list(axes[:count])
 
 
 def together(axes, pictures):
@@ -319,20 +336,26 @@ def say_matrix(array, rows, columns, signed):
         said.append(f"{hidden.sum()} of them hidden")
     if hidden.all():
         return ", ".join(said)
-    filled = np.where(hidden, -np.inf, settled(array))
-    *_, row, column = np.unravel_index(filled.argmax(), filled.shape)
     if signed:
-        said.append(f"from {settled(np.nanmin(array)):.2f} to {filled.max():.2f}")
-    else:
-        said.append(say_sums(np.nansum(array, axis=-1)))
-    if not signed and R == S:
-        share = np.triu(np.nan_to_num(array), 1).sum() / (np.nansum(array) or 1)
-        amount = f"{settled(100 * share):.2f} %" if share else "nothing"
-        said.append(f"{amount} lies above the diagonal")
-    said.append(
-        f"the largest is {filled.max():.2f} in row {at(rows, row)}, column {at(columns, column)}"
-    )
-    return ", ".join(said)
+        said.append(f"from {settled(np.nanmin(array)):.2f} to {settled(np.nanmax(array)):.2f}")
+        return ", ".join([*said, f"the largest {say_largest(array, rows, columns)}"])
+    said.append(say_sums(np.nansum(array, axis=-1)))
+    above = np.triu(np.nan_to_num(array), 1).sum() / (np.nansum(array) or 1)
+    if R == S and above:
+        said.append(f"{settled(100 * above):.2f} % lies above the diagonal")
+    elif R == S:
+        said.append("nothing lies above the diagonal")
+    if R == S > 1 and not above:  # row 0 has no choice
+        rest = np.concatenate([np.full_like(array[..., :1, :], np.nan), array[..., 1:, :]], axis=-2)
+        return ", ".join([*said, f"the largest below row 0 {say_largest(rest, rows, columns)}"])
+    return ", ".join([*said, f"the largest {say_largest(array, rows, columns)}"])
+
+
+def say_largest(array, rows, columns):
+    """Say what the largest number of a matrix, or a stack of them, is and where."""
+    filled = np.where(np.isnan(array), -np.inf, settled(array))
+    *_, row, column = np.unravel_index(filled.argmax(), filled.shape)
+    return f"is {filled.max():.2f} in row {at(rows, row)}, column {at(columns, column)}"
 
 
 def say_sums(sums):
@@ -381,7 +404,9 @@ def settled(value):
 
 def short(value):
     """Write a whole number as it is, and any other with two significant digits."""
-    value = float(value)
-    if value.is_integer():
+    value = float(value) * (1 if float(value).is_integer() else 1 + 1e-5)
+    if value.is_integer() and abs(value) < 1e6:
         return f"{value:.0f}"
-    return np.format_float_positional(value * (1 + 1e-5), precision=2, fractional=False, trim="-")
+    if not 1e-4 < abs(value) < 1e6:
+        return f"{value:.1e}"
+    return np.format_float_positional(value, precision=2, fractional=False, trim="-")

@@ -73,8 +73,8 @@ class CharTokenizer:
         unknown = [token for token in tokens if token not in self.ids]
         if unknown:
             raise ValueError(
-                f"the vocabulary of {len(self)} tokens lacks {sorted(set(unknown))}, first at token "
-                f"{tokens.index(unknown[0])}; use others, or a tokenizer of a text that has them"
+                f"the vocabulary lacks {sorted(set(unknown))}, the first of them at token "
+                f"{tokens.index(unknown[0])}; use others, or make a tokenizer from a text with them"
             )
         return [self.ids[token] for token in tokens]
 
