@@ -132,14 +132,15 @@ def test_leaks_grow_with_what_is_let_through_from_ahead_and_not_from_behind():
     assert probe.leaks(behind, x) == 0.0
 
 
-def test_a_single_number_that_looks_ahead_is_enough():
+@pytest.mark.parametrize(("t", "ahead"), [(0, 1), (0, 4), (2, 3), (3, 4)])
+def test_a_single_number_that_looks_ahead_is_enough(t, ahead):
     def layer(x):
         out = x.clone()
-        out[1, 0, 2] += x[1, 4, 3]
+        out[1, t, 2] += x[1, ahead, 3]
         return out
 
     expected = torch.eye(T) * math.sqrt(B * C)
-    expected[0, 4] = 1
+    expected[t, ahead] = 1
     torch.testing.assert_close(probe.influence(layer, some_x()), expected)
     assert probe.leaks(layer, some_x()) > 1e-3
 

@@ -207,10 +207,17 @@ def test_dropout_acts_in_training_only(make, given):
 
 
 def test_dropout_acts_on_embeddings_weights_projection_and_feed_forward():
-    model = a_model(dropout=0.25)
-    dropped = [name for name, layer in model.named_modules() if isinstance(layer, nn.Dropout)]
-    assert {model.get_submodule(name).p for name in dropped} == {0.25}
+    model, idx = drawn_wide(a_model(dropout=0.25)).train(), some_ids()
+    dropped = [layer for layer in model.modules() if isinstance(layer, nn.Dropout)]
+    assert {layer.p for layer in dropped} == {0.25}
     assert len(dropped) == 1 + L * (NH + 1 + 1)
+    for layer in dropped:
+        layer.p = 0.0
+    torch.testing.assert_close(model(idx), model(idx), atol=0, rtol=0)
+    for layer in dropped:
+        layer.p = 0.5
+        assert (model(idx) - model(idx)).abs().max() > 1e-4
+        layer.p = 0.0
 
 
 def test_every_layer_of_the_model_moves_whole():
