@@ -1,12 +1,14 @@
 """Checks that bad input meets: each says what was given, what is allowed and what to do."""
 
+from numbers import Integral
+
 import torch
 
 
 def sizes(**named):
     """Require whole numbers of at least 1, else raise ValueError."""
     for name, size in named.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise ValueError(f"{name} = {size!r} is no size; pass a whole number of at least 1")
 
 
@@ -24,6 +26,17 @@ def rate(**named):
             raise ValueError(f"{name} = {number!r} is no rate; pass a number from 0 up to, not 1")
 
 
+def floats(**named):
+    """Require tensors of floating-point numbers, else raise TypeError."""
+    for name, x in named.items():
+        if not torch.is_tensor(x) or not x.is_floating_point():
+            given = x.dtype if torch.is_tensor(x) else type(x).__name__
+            raise TypeError(
+                f"{name} holds {given}; pass a tensor of floating-point numbers, "
+                f"for example {name}.float()"
+            )
+
+
 def vectors(x, C=None):
     """Require floats of shape (B, T, C) with T at least 1, else raise ValueError or TypeError."""
     if not torch.is_tensor(x):
@@ -33,8 +46,7 @@ def vectors(x, C=None):
             f"x has shape {tuple(x.shape)}; pass (B, T, C): batch, positions, channels; "
             "x[None] makes a batch of a single example"
         )
-    if not x.is_floating_point():
-        raise TypeError(f"x holds {x.dtype}; pass floating-point numbers, for example x.float()")
+    floats(x=x)
     if C is not None and x.shape[-1] != C:
         raise ValueError(
             f"x has {x.shape[-1]} channels and the layer n_embd = {C}; make the two equal"

@@ -98,12 +98,18 @@ def heatmap(
 
     `vmax=None` takes the largest number there is. With `ax` it draws into that; the Picture is
     then the whole figure.
-    Raises ValueError for anything but a matrix, another number of labels, or weights below 0.
+    Raises ValueError for anything but a matrix, a mask of another shape, another number of labels,
+    or weights below 0, and TypeError for a mask that is not boolean.
     """
-    array, shown = as_array(matrix), True if mask is None else as_array(mask).astype(bool)
+    array = as_array(matrix)
     expect.matrix(array)
-    array = np.where(np.isfinite(array) & shown, array, np.nan)
-    rows, columns = rows or tokens, columns or tokens
+    array = np.where(np.isfinite(array), array, np.nan)
+    if mask is not None:
+        mask = torch.as_tensor(mask).cpu()
+        expect.bool_mask(mask, torch.from_numpy(array))
+        array = np.where(mask, array, np.nan)
+    rows = tokens if rows is None else rows
+    columns = tokens if columns is None else columns
     ax = ax or Figure(figsize=size_for(array, rows, columns), layout="constrained").subplots()
     image = draw_matrix(ax, array, rows, columns, signed, vmax)
     style(ax, title, xlabel, ylabel)
@@ -125,7 +131,9 @@ def stages(panels, tokens=None):
 
     Raises ValueError as heatmap does.
     """
-    R = max(len(as_array(matrix)) for matrix in panels.values())
+    for matrix in panels.values():
+        expect.matrix(as_array(matrix))
+    R = max(len(matrix) for matrix in panels.values())
     axes = panel_grid(len(panels), width=max(2.6, 0.41 * R + 0.5))
     pictures = [
         heatmap(matrix, tokens, signed="weights" not in name, title=name, ax=ax)
@@ -148,7 +156,7 @@ def head_grid(maps, tokens):
     Raises ValueError for another number of dimensions or labels.
     """
     array = as_array(maps)
-    if array.ndim != 4:
+    if array.ndim != 4 or array.shape[2] != array.shape[3]:
         raise ValueError(
             f"maps have shape {array.shape}; pass (n_layer, n_head, T, T), "
             "as probe.attention_maps returns them"
@@ -283,7 +291,7 @@ def draw_matrix(ax, array, rows, columns, signed, vmax, numbered=True):
     finite = array[np.isfinite(array)]
     if not signed and (finite < 0).any():
         raise ValueError(
-            f"weights go down to {finite.min():.2f}; pass signed=True for signed numbers"
+            f"weights go down to {finite.min():.2g}; pass signed=True for signed numbers"
         )
     R, S = array.shape
     if signed or vmax is None:
@@ -302,7 +310,7 @@ def draw_matrix(ax, array, rows, columns, signed, vmax, numbered=True):
             ax.text(column, row, f"{settled(value):.2f}", ha="center", va="center", **look)
     label(ax.xaxis, columns, S)
     label(ax.yaxis, rows, R)
-    if columns and max(map(len, columns)) > 2:
+    if columns is not None and max(map(len, columns)) > 2:
         ax.tick_params(axis="x", rotation=90)
     return image
 

@@ -30,9 +30,10 @@ def influence(layer, x):
     and examples.
 
     Shape:
-        x       (B, T, C), or (B, T) ids for a model with `.embed`, which is then probed at its
-        embeddings return  (T, T)     row = output position, column = input position
+        x       (B, T, C), or (B, T) ids
+        return  (T, T)  row = output position, column = input position
 
+    A model of ids needs an `.embed`, and is probed behind it.
     Raises ValueError or TypeError for an x of another shape or kind.
     """
     layer, x = at_vectors(layer, x)
@@ -47,9 +48,10 @@ def leaks(layer, x):
     For every t from 1 on, the inputs from t on are changed and the outputs before t compared.
 
     Shape:
-        x       (B, T, C), or (B, T) ids for a model with `.embed`, which is then probed at its
-        embeddings return  a float; 0.0 where nothing leaks
+        x       (B, T, C), or (B, T) ids
+        return  a float, 0.0 where nothing leaks
 
+    A model of ids needs an `.embed`, and is probed behind it.
     Raises ValueError or TypeError for an x of another shape or kind.
     """
     layer, x = at_vectors(layer, x)
@@ -59,9 +61,7 @@ def leaks(layer, x):
     with calm(layer), torch.no_grad():
         before = layer(x)
         for t in range(1, T):
-            changed = torch.cat(
-                [x[:, :t], x[:, t:] + noise[:, t:]], dim=1
-            )  # (B, t, C) and (B, T - t, C)
+            changed = torch.cat([x[:, :t], (x + noise)[:, t:]], dim=1)  # (B, t + T - t, C)
             changes.append((layer(changed)[:, :t] - before[:, :t]).abs().max().cpu())
     return torch.stack(changes).max().item()
 

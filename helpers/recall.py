@@ -3,7 +3,6 @@
 import ast
 import inspect
 import textwrap
-from pathlib import Path
 
 
 class Recalled:
@@ -43,21 +42,28 @@ def recall(obj):
             f"{name} is not part of helpers; recall shows functions and classes imported from there"
         )
     lines = textwrap.dedent(inspect.getsource(obj)).splitlines()
-    aside = set()
-    for node in ast.walk(ast.parse("\n".join(lines))):
-        if is_docstring_owner(node):
-            text = node.body[0]
-            aside.update(range(text.lineno, text.end_lineno + 1))
-        if isinstance(node, ast.Expr) and ast.unparse(node).startswith("expect."):
-            aside.update(range(node.lineno, node.end_lineno + 1))
-    kept = [line for number, line in enumerate(lines, 1) if number not in aside]
-    if isinstance(obj, type) and kept[1:2] == [""]:
-        del kept[1]  # the blank line that stood under the docstring
-    return Recalled(
-        "\n".join([f"# {Path(*module.split('.')).with_suffix('.py').as_posix()}", *kept])
-    )
+    kept = without(lines, aside(ast.parse("\n".join(lines)).body[0]))
+    return Recalled("\n".join([f"# {module.replace('.', '/')}.py", *kept]))
 
 
-def is_docstring_owner(node):
-    """Tell whether a node of the syntax tree opens with a docstring."""
-    return isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None
+def aside(definition):
+    """Yield the parts of a definition that are not the idea: docstrings, checks, empty methods."""
+    for node in definition.body:
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        check = isinstance(node, ast.Expr) and ast.unparse(node).startswith("expect.")
+        inner = list(aside(node)) if isinstance(node, ast.FunctionDef) else []
+        if text or check or (inner and len(inner) == len(node.body)):
+            yield node
+        else:
+            yield from inner
+
+
+def without(lines, nodes):
+    """Cut nodes of the syntax tree out of lines of code, with the blank lines that they leave."""
+    cut = {n for node in nodes for n in range(node.lineno - 1, node.end_lineno)}
+    kept = [line for n, line in enumerate(lines) if n not in cut]
+    return [
+        line
+        for n, line in enumerate(kept)
+        if line or (n + 1 < len(kept) and kept[n - 1] and not kept[n - 1].startswith("class "))
+    ]

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from helpers import expect
+from helpers.probe import calm
 from helpers.train import CHECKPOINT, load_checkpoint
 
 
@@ -24,28 +25,22 @@ def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, generator=
     are not numbers.
     """
     expect.token_ids(idx, model.config.vocab_size)
-    expect.sizes(max_new_tokens=max_new_tokens, top_k=top_k or model.config.vocab_size)
-    if not temperature >= 0:
+    expect.sizes(max_new_tokens=max_new_tokens)
+    if top_k is not None:
+        expect.sizes(top_k=top_k)
+    if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature = {temperature!r}; pass 0 for the likeliest token, or more")
-    training = model.training
-    model.eval()
-    try:
+    with calm(model):
         for _ in range(max_new_tokens):
             logits = model(idx[:, -model.config.block_size :])[:, -1]  # (B, T, V) -> (B, V)
             new = next_token(logits, temperature, top_k, generator)  # (B, V) -> (B, 1)
             idx = torch.cat([idx, new], dim=1)  # (B, T) and (B, 1) -> (B, T + 1)
-    finally:
-        model.train(training)
     return idx
 
 
 def next_token(logits, temperature=1.0, top_k=None, generator=None):
     """Draw one token for each row of logits.  (B, V) -> (B, 1)"""
-    if (
-        logits.isnan().any()
-        or (logits == float("inf")).any()
-        or (logits == float("-inf")).all(dim=-1).any()
-    ):
+    if not (logits < float("inf")).all() or logits.isneginf().all(dim=-1).any():
         raise ValueError(
             "the logits are no numbers to draw from; look for NaN or infinity in the model"
         )
@@ -54,34 +49,20 @@ def next_token(logits, temperature=1.0, top_k=None, generator=None):
     if top_k is not None:
         least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]  # (B, 1)
         logits = logits.masked_fill(logits < least, float("-inf"))
-    logits = (
-        logits.double() - logits.double().max(dim=-1, keepdim=True).values
-    )  # so that no temperature overflows
-    return torch.multinomial(
-        (logits / temperature).softmax(dim=-1), num_samples=1, generator=generator
-    )
+    logits = logits.double()  # a tiny temperature would overflow smaller numbers
+    probs = ((logits - logits.amax(dim=-1, keepdim=True)) / temperature).softmax(dim=-1)
+    return torch.multinomial(probs, num_samples=1, generator=generator)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m helpers.sample", description=__doc__)
-    parser.add_argument(
-        "--prompt", default="This is the", help="how the text begins (default: %(default)r)"
-    )
-    parser.add_argument(
-        "--tokens", type=int, default=60, help="how many tokens to add (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--temperature", type=float, default=0.8, help="0 is likeliest (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--top-k", type=int, help="keep this many of the likeliest tokens (default: all)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="another seed, another text (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--checkpoint", type=Path, default=CHECKPOINT, help="a file that helpers.train wrote"
-    )
+    add = parser.add_argument
+    add("--prompt", default="This is the", help="how the text begins (default: %(default)r)")
+    add("--tokens", type=int, default=60, help="how many to add (default: %(default)s)")
+    add("--temperature", type=float, default=0.8, help="0: the likeliest (default: %(default)s)")
+    add("--top-k", type=int, help="draw among this many of the likeliest (default: all)")
+    add("--seed", type=int, default=0, help="another seed, another text (default: %(default)s)")
+    add("--checkpoint", type=Path, default=CHECKPOINT, help="a file that helpers.train wrote")
     given = parser.parse_args()
 
     model, tokenizer = load_checkpoint(given.checkpoint)

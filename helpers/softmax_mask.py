@@ -26,11 +26,12 @@ def masked_softmax(scores, mask):
     """Turn scores into weights, giving none to what the mask hides.
 
     Shape:
-        scores  (..., T, S)  any real numbers
+        scores  (..., T, S)  floating-point, any size
         mask    (T, S)       bool, True where a row may look; may carry the sizes before them too
         return  (..., T, S)  each row is >= 0 and sums to 1; a row that may look at nothing is all 0
 
-    Raises TypeError for a mask that is not boolean, ValueError for one of another shape.
+    Raises TypeError for a mask that is not boolean or scores that are not floating-point,
+    ValueError for a mask of another shape.
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.3 (the mask).
 
     >>> masked_softmax(torch.zeros(3, 3), causal_mask(3))
@@ -38,6 +39,7 @@ def masked_softmax(scores, mask):
             [0.5000, 0.5000, 0.0000],
             [0.3333, 0.3333, 0.3333]])
     """
+    expect.floats(scores=scores)
     expect.bool_mask(mask, scores)
     weights = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1)
     return weights.masked_fill(~mask, 0.0)  # a row with nothing to look at was NaN

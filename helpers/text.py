@@ -22,7 +22,7 @@ def load_text(name):
         raise FileNotFoundError(
             f"there is no text {str(name)!r}; pass one of {sorted(bundled)} or a path"
         )
-    return path.read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8-sig")  # some editors mark the start of a file
 
 
 class CharTokenizer:
@@ -80,7 +80,12 @@ class CharTokenizer:
 
     def decode(self, ids):
         """Turn a list or a (T,) tensor of ids into text. Raises ValueError for unknown ids."""
-        ids = torch.as_tensor(ids).tolist()
+        ids = torch.as_tensor(ids)
+        if ids.dim() != 1:
+            raise ValueError(
+                f"ids have shape {tuple(ids.shape)}; pass one sequence, such as ids[0]"
+            )
+        ids = ids.tolist()
         outside = [number for number in ids if not 0 <= number < len(self)]
         if outside:
             raise ValueError(

@@ -9,10 +9,12 @@ import torch
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
-from helpers.text import DATA, WordTokenizer, get_batch, load_text
+from helpers.probe import calm
+from helpers.text import DATA, CharTokenizer, WordTokenizer, get_batch, load_text
 from helpers.transformer import Transformer, TransformerConfig
 
 CHECKPOINT = DATA / "stories.pt"
+TOKENIZERS = {kind.__name__: kind for kind in [CharTokenizer, WordTokenizer]}
 RECIPE = {"block_size": 32, "n_embd": 48, "n_head": 4, "n_layer": 2}
 
 
@@ -33,13 +35,10 @@ def estimate_loss(model, ids, batch_size=32, batches=8, seed=0):
 
     The model is measured in eval mode and given back as it was.
     """
-    training = model.training
-    model.eval()
     generator = torch.Generator().manual_seed(seed)
     drawn = [get_batch(ids, model.config.block_size, batch_size, generator) for _ in range(batches)]
-    losses = [cross_entropy(model(x), y).item() for x, y in drawn]
-    model.train(training)
-    return sum(losses) / batches
+    with calm(model):
+        return sum(cross_entropy(model(x), y).item() for x, y in drawn) / batches
 
 
 def train(
@@ -56,9 +55,9 @@ def train(
     history = {"step": [], "train": [], "val": []}
 
     def measure(step):
-        history["step"].append(step)
-        history["train"].append(estimate_loss(model, train_ids))
-        history["val"].append(estimate_loss(model, val_ids))
+        row = step, estimate_loss(model, train_ids), estimate_loss(model, val_ids)
+        for losses, number in zip(history.values(), row, strict=True):
+            losses.append(number)
 
     measure(0)
     step = 0
@@ -89,12 +88,16 @@ def save_checkpoint(path, model, tokenizer):
     parts = {
         "config": asdict(model.config),
         "weights": model.state_dict(),
+        "tokenizer": type(tokenizer).__name__,
         "vocabulary": tokenizer.vocabulary,
     }
     path = Path(path)
     unfinished = path.with_name(path.name + ".part")
-    torch.save(parts, unfinished)
-    os.replace(unfinished, path)
+    try:
+        torch.save(parts, unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def load_checkpoint(path=CHECKPOINT):
@@ -107,7 +110,7 @@ def load_checkpoint(path=CHECKPOINT):
     parts = torch.load(path, map_location="cpu", weights_only=True)
     model = Transformer(TransformerConfig(**parts["config"]))
     model.load_state_dict(parts["weights"])
-    return model.eval(), WordTokenizer.of(parts["vocabulary"])
+    return model.eval(), TOKENIZERS[parts["tokenizer"]].of(parts["vocabulary"])
 
 
 def main():
