@@ -11,7 +11,9 @@ probe          look: who looks at whom, measured on any layer
 plots          look: pictures that also say what they show
 recall         look: the code of something built earlier
 text           text to ids and back, and batches of it
-train          losses, the training loop, checkpoints
+stories        the grammar behind the bundled stories, and the best loss there can be
+checkpoint     a trained model in a file
 sample         writing text with a trained model
+train          losses and the training loop
 maintain       commands for those who change the course
 """

@@ -57,22 +57,19 @@ class Picture:
         self.figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
         return file.getvalue()
 
-    def _ipython_display_(self):
+    def bundle(self):
+        """Return what a notebook stores: the picture with its text form, and their metadata."""
         plt.close(self.figure)  # a figure made by pyplot would be shown a second time
         width, height = (round(inches * 96) for inches in self.figure.get_size_inches())
-        picture = {
-            "image/png": base64.b64encode(self.png()).decode("ascii"),
-            "text/plain": repr(self),
-        }
-        display(
-            picture,
-            raw=True,
-            metadata={"image/png": {"alt": self.sentence, "width": width, "height": height}},
-        )
-        display(
-            {"text/html": f"<p>{html.escape(self.sentence)}</p>", "text/plain": self.sentence},
-            raw=True,
-        )
+        png = base64.b64encode(self.png()).decode("ascii")
+        alt = {"alt": self.sentence, "width": width, "height": height}
+        return {"image/png": png, "text/plain": repr(self)}, {"image/png": alt}
+
+    def _ipython_display_(self):
+        picture, alt = self.bundle()
+        display(picture, raw=True, metadata=alt)
+        said = f"<p>{html.escape(self.sentence)}</p>"
+        display({"text/html": said, "text/plain": self.sentence}, raw=True)
 
 
 def heatmap(
@@ -82,6 +79,7 @@ def heatmap(
     rows=None,
     columns=None,
     mask=None,
+    mark=None,
     signed=False,
     vmax=1.0,
     title="Weights",
@@ -94,6 +92,7 @@ def heatmap(
     Shape:
         matrix         (R, S)  tensor, array or list; cells that hold -inf or NaN are hidden
         mask           (R, S)  bool, True where a cell is shown (default: everywhere)
+        mark           (R, S)  bool, True where a cell gets a frame (default: nowhere)
         rows, columns  R and S labels; `tokens` labels both sides
 
     `vmax=None` takes the largest number there is. With `ax` it draws into that; the Picture is
@@ -113,11 +112,11 @@ def heatmap(
     ax = ax or Figure(figsize=size_for(array, rows, columns), layout="constrained").subplots()
     image = draw_matrix(ax, array, rows, columns, signed, vmax)
     style(ax, title, xlabel, ylabel)
+    framed = "" if mark is None else draw_frames(ax, array, torch.as_tensor(mark).cpu())
     if max(array.shape) > NUMBERED:
         ax.figure.colorbar(image, ax=ax, shrink=0.8).ax.tick_params(labelsize=CELL)
-    return Picture(
-        ax.figure, f"{title}: {say_matrix(array, rows, columns, signed)}.", list_matrix(array)
-    )
+    sentence = f"{title}: {say_matrix(array, rows, columns, signed)}{framed}."
+    return Picture(ax.figure, sentence, list_matrix(array))
 
 
 def stages(panels, tokens=None):
@@ -237,17 +236,51 @@ def loss_curve(history, levels=None):
     """Draw how the losses of a training run fell.
 
     `history` is what train.train returns; `levels` {name: loss} are drawn across, such as the loss
-    of a guess.
+    of a guess, or the floor that no model can pass.
     """
-    series = {"training text": history["train"], "held-out text": history["val"]}
-    return lines(
-        history["step"],
-        series,
-        xlabel="step",
-        ylabel="loss (nats per token)",
-        title="Loss",
-        levels=levels,
-    )
+    series = {"training text": history["train"], "held-out text": history["held_out"]}
+    labels = {"xlabel": "step", "ylabel": "loss (nats per token)", "title": "Loss"}
+    return lines(history["step"], series, **labels, levels=levels)
+
+
+class LiveCurve:
+    """A loss curve that draws itself anew in its place whenever it is called with a history."""
+
+    def __init__(self, levels=None):
+        self.levels = levels
+        self.handle = None
+
+    def __call__(self, history):
+        picture, alt = loss_curve(history, self.levels).bundle()
+        if self.handle is None:
+            self.handle = display(picture, raw=True, metadata=alt, display_id=True)
+        else:
+            self.handle.update(picture, raw=True, metadata=alt)
+
+
+def ranges(series, *, xlabel, title, levels=None):
+    """Draw for each name the mean of its numbers, and a line from the least to the largest.
+
+    Shape:
+        series  {name: (any,)}    tensors, arrays or lists
+        levels  {name: number}    for thin lines across the whole picture
+    """
+    figure = Figure(figsize=(6.4, 0.36 * len(series) + 1.0), layout="constrained")
+    ax = figure.subplots()
+    said = []
+    for place, (name, values) in enumerate(series.items()):
+        values = as_array(values)
+        ax.plot([values.min(), values.max()], [place, place], color=LINES[0][0], linewidth=2)
+        ax.plot(values.mean(), place, color=LINES[0][0], marker="o")
+        said.append(f"{name} {values.mean():.3f} ({values.min():.3f} to {values.max():.3f})")
+    for name, level in (levels or {}).items():
+        ax.axvline(level, color=QUIET, linewidth=1, zorder=0)
+        ax.text(level, -0.9, name, ha="center", va="bottom", size=CELL, color=INK)
+        said.append(f"{name} {level:.3f}")
+    ax.set(yticks=range(len(series)), yticklabels=list(series), ylim=(len(series) - 0.5, -1))
+    ax.grid(axis="x", color=HIDDEN)
+    style(ax, title, xlabel, "")
+    return Picture(figure, f"{title}, {xlabel}: {'; '.join(said)}.")
 
 
 def as_array(values):
@@ -313,6 +346,18 @@ def draw_matrix(ax, array, rows, columns, signed, vmax, numbered=True):
     if columns is not None and max(map(len, columns)) > 2:
         ax.tick_params(axis="x", rotation=90)
     return image
+
+
+def draw_frames(ax, array, mark):
+    """Frame the marked cells, and say how much of their rows they hold."""
+    expect.bool_mask(mark, torch.from_numpy(array))
+    mark = mark.expand(array.shape).numpy()
+    for row, column in np.argwhere(mark):
+        look = {"fill": False, "edgecolor": LINES[1][0], "linewidth": 1.5}
+        ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
+    rows = mark.any(axis=1)
+    share = np.nansum(np.where(mark, array, 0)[rows]) / (np.nansum(array[rows]) or 1)
+    return f", {mark.sum()} cells have a frame and hold {settled(100 * share):.0f} % of their rows"
 
 
 def label(axis, names, count):

@@ -50,9 +50,9 @@ def sinusoidal_positions(block_size, n_embd, base=10000.0):
     """
     expect.sizes(block_size=block_size, n_embd=n_embd)
     expect.positive(base=base)
-    position = torch.arange(block_size)[:, None]  # (T, 1)
+    position = torch.arange(block_size)[:, None]  # (block_size, 1)
     rate = base ** (-torch.arange(0, n_embd, 2) / n_embd)  # one for each pair of channels
-    angle = position * rate  # (T, 1) * (pairs,) -> (T, pairs)
+    angle = position * rate  # (block_size, 1) * (pairs,) -> (block_size, pairs)
     out = torch.zeros(block_size, n_embd)
     out[:, 0::2] = angle.sin()
     out[:, 1::2] = angle.cos()[:, : n_embd // 2]  # an odd width has one cosine fewer

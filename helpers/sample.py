@@ -6,73 +6,114 @@ from pathlib import Path
 import torch
 
 from helpers import expect
+from helpers.checkpoint import CHECKPOINT, load_checkpoint
 from helpers.probe import calm
-from helpers.train import CHECKPOINT, load_checkpoint
+from helpers.stories import START
 
 
-@torch.no_grad()
-def generate(model, idx, max_new_tokens, temperature=1.0, top_k=None, generator=None):
+def generate(model, idx, max_new_tokens, **choices):
     """Let a model write on: draw the next token from what it predicts, append it, and ask again.
 
     Shape:
         idx     (B, T)                   integer ids, the prompt; T at least 1
-        return  (B, T + max_new_tokens)  the prompt and what follows
+        return  (B, T + max_new_tokens)  the prompt and what follows; shorter where `stop` came
+
+    The choices are those of `stream`, and so are the errors.
+    """
+    return torch.cat([idx, *stream(model, idx, max_new_tokens, **choices)], dim=1)
+
+
+def stream(
+    model,
+    idx,
+    max_new_tokens,
+    *,
+    temperature=1.0,
+    top_k=None,
+    top_p=None,
+    stop=None,
+    generator=None,
+):
+    """Yield the tokens that a model writes, each of shape (B, 1), as they come.
 
     The model sees the last block_size tokens. `temperature` below 1 prefers likely tokens, above 1
-    evens them out, and 0 always takes the likeliest; `top_k` keeps the k likeliest (all, where k
-    is above the vocabulary). The model is used in eval mode and given back as it was.
-    Raises ValueError for a negative temperature, sizes below 1, an empty prompt, or logits that
-    are not numbers.
+    evens them out, and 0 always takes the likeliest. `top_k` draws among the k likeliest tokens
+    (all, where k is above the vocabulary), `top_p` among the likeliest that together have at least
+    probability p. `stop` is an id: once it has come in every row, the writing ends. The model works
+    in eval mode without gradients, and is given back as it was.
+    Raises ValueError for a negative temperature, sizes below 1, a top_p outside (0, 1], an empty
+    prompt, or logits that are not numbers.
     """
     expect.token_ids(idx, model.config.vocab_size)
     expect.sizes(max_new_tokens=max_new_tokens)
-    if top_k is not None:
-        expect.sizes(top_k=top_k)
     if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature = {temperature!r}; pass 0 for the likeliest token, or more")
-    with calm(model):
-        for _ in range(max_new_tokens):
+    stopped = torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
+    for _ in range(max_new_tokens):
+        with calm(model), torch.no_grad():
             logits = model(idx[:, -model.config.block_size :])[:, -1]  # (B, T, V) -> (B, V)
-            new = next_token(logits, temperature, top_k, generator)  # (B, V) -> (B, 1)
-            idx = torch.cat([idx, new], dim=1)  # (B, T) and (B, 1) -> (B, T + 1)
-    return idx
+        new = next_token(logits, temperature, top_k, top_p, generator)  # (B, V) -> (B, 1)
+        idx = torch.cat([idx, new], dim=1)  # (B, T) and (B, 1) -> (B, T + 1)
+        yield new
+        if stop is not None:
+            stopped |= new == stop
+        if stopped.all():
+            return
 
 
-def next_token(logits, temperature=1.0, top_k=None, generator=None):
-    """Draw one token for each row of logits.  (B, V) -> (B, 1)"""
+def next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
+    """Draw one token for each row of logits.  (B, V) -> (B, 1)
+
+    Source: top_p from Holtzman et al. 2019, "The Curious Case of Neural Text Degeneration".
+    """
     if not (logits < float("inf")).all() or logits.isneginf().all(dim=-1).any():
         raise ValueError(
             "the logits are no numbers to draw from; look for NaN or infinity in the model"
         )
     if temperature == 0:
         return logits.argmax(dim=-1, keepdim=True)
+    logits = logits.double()  # a tiny temperature would overflow smaller numbers
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
     if top_k is not None:
+        expect.sizes(top_k=top_k)
         least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]  # (B, 1)
         logits = logits.masked_fill(logits < least, float("-inf"))
-    logits = logits.double()  # a tiny temperature would overflow smaller numbers
-    probs = ((logits - logits.amax(dim=-1, keepdim=True)) / temperature).softmax(dim=-1)
+    probs = logits.softmax(dim=-1)  # (B, V)
+    if top_p is not None:
+        probs = likeliest(probs, top_p)
     return torch.multinomial(probs, num_samples=1, generator=generator)
+
+
+def likeliest(probs, top_p):
+    """Keep the likeliest tokens that together have at least probability top_p.  (B, V) -> (B, V)"""
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p = {top_p!r}; pass a probability above 0, at most 1")
+    ranked, order = probs.sort(dim=-1, descending=True)
+    before = ranked.cumsum(dim=-1) - ranked  # what the likelier ones have together
+    return torch.zeros_like(probs).scatter(-1, order, ranked.masked_fill(before >= top_p, 0.0))
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m helpers.sample", description=__doc__)
     add = parser.add_argument
-    add("--prompt", default="This is the", help="how the text begins (default: %(default)r)")
-    add("--tokens", type=int, default=60, help="how many to add (default: %(default)s)")
+    add("--prompt", default="One", help="how the text begins (default: %(default)r)")
+    add("--tokens", type=int, default=90, help="how many to add (default: %(default)s)")
     add("--temperature", type=float, default=0.8, help="0: the likeliest (default: %(default)s)")
     add("--top-k", type=int, help="draw among this many of the likeliest (default: all)")
+    add("--top-p", type=float, help="draw among the likeliest with this share (default: all)")
     add("--seed", type=int, default=0, help="another seed, another text (default: %(default)s)")
     add("--checkpoint", type=Path, default=CHECKPOINT, help="a file that helpers.train wrote")
     given = parser.parse_args()
 
     model, tokenizer = load_checkpoint(given.checkpoint)
-    idx = torch.tensor([tokenizer.encode(given.prompt)], dtype=torch.long)
+    start = START if START in tokenizer.ids else ""
+    idx = tokenizer.encode(start + given.prompt)[None]  # (1, T)
+    choices = {"temperature": given.temperature, "top_k": given.top_k, "top_p": given.top_p}
     generator = torch.Generator().manual_seed(given.seed)
-    print(
-        tokenizer.decode(
-            generate(model, idx, given.tokens, given.temperature, given.top_k, generator)[0]
-        )
-    )
+    print(given.prompt, end="")
+    for new in stream(model, idx, given.tokens, generator=generator, **choices):
+        print(tokenizer.decode(new[0]), end="", flush=True)
+    print()
 
 
 if __name__ == "__main__":

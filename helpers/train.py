@@ -1,21 +1,25 @@
-"""Losses, the training loop and checkpoints; `python -m helpers.train` makes the bundled one."""
+"""Losses and the training loop; `python -m helpers.train` trains from a terminal."""
 
 import argparse
-import os
+import math
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
+from helpers import expect
+from helpers.checkpoint import read_checkpoint, save_checkpoint
 from helpers.probe import calm
-from helpers.text import DATA, CharTokenizer, WordTokenizer, get_batch, load_text
+from helpers.sample import generate
+from helpers.stories import START, Oracle
+from helpers.text import CharTokenizer, WordTokenizer, get_batch, load_corpus
 from helpers.transformer import Transformer, TransformerConfig
 
-CHECKPOINT = DATA / "stories.pt"
-TOKENIZERS = {kind.__name__: kind for kind in [CharTokenizer, WordTokenizer]}
-RECIPE = {"block_size": 32, "n_embd": 48, "n_head": 4, "n_layer": 2}
+SIZES = {"block_size": 88, "n_embd": 96, "n_head": 2, "n_layer": 2}  # enough for the stories
+RATE = 6e-3  # and the learning rate that suits them
 
 
 def cross_entropy(logits, targets):
@@ -30,107 +34,215 @@ def cross_entropy(logits, targets):
 
 
 @torch.no_grad()
-def estimate_loss(model, ids, batch_size=32, batches=8, seed=0):
-    """Measure a model's loss, in nats, on windows of a text, the same ones at every call.
+def estimate_loss(model, corpus, part="held_out", block_size=None, batches=8, seed=0):
+    """Measure the loss of a model, in nats per token, on the same windows of a text every time.
 
-    The model is measured in eval mode and given back as it was.
+    `part` is "train" or "held_out"; `block_size` is the model's own, unless given. The model is
+    used in eval mode and given back as it was.
+    Raises ValueError for a part too short for a single window.
     """
+    block_size = block_size or model.config.block_size
+    ids = getattr(corpus, part)
+    starts = corpus.starts(ids, block_size)
     generator = torch.Generator().manual_seed(seed)
-    drawn = [get_batch(ids, model.config.block_size, batch_size, generator) for _ in range(batches)]
+    drawn = [get_batch(ids, block_size, 32, generator, starts) for _ in range(batches)]
+    device = device_of(model)
     with calm(model):
-        return sum(cross_entropy(model(x), y).item() for x, y in drawn) / batches
+        losses = [cross_entropy(model(x.to(device)), y.to(device)).item() for x, y in drawn]
+    return sum(losses) / batches
+
+
+def device_of(model):
+    """Return where the parameters of a model are; the CPU for one that has none."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def rate_at(step, steps, warmup):
+    """Return the share of the learning rate at a step: a straight rise, then half a cosine to 0.
+
+    Source: Loshchilov and Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts".
+    """
+    if step <= warmup:
+        return step / warmup
+    done = (step - warmup) / (steps - warmup)
+    return (1 + math.cos(math.pi * done)) / 2
 
 
 def train(
-    model, train_ids, val_ids, steps, batch_size=32, learning_rate=3e-3, eval_every=50, seed=0
+    model,
+    corpus,
+    steps,
+    *,
+    batch_size=32,
+    learning_rate=RATE,
+    warmup=50,
+    clip=1.0,
+    eval_every=100,
+    seed=0,
+    out=None,
+    resume=None,
+    watch=None,
 ):
     """Teach a model to predict the next token, and return how its losses fell.
 
-    Returns {"step": [...], "train": [...], "val": [...]}, measured before the first step, every
-    `eval_every` steps and after the last. Stopping the cell keeps what was learned until then and
-    still returns the losses.
+    Returns {"loss": the loss of every step, "step": [...], "train": [...], "held_out": [...]}, the
+    last two measured before the first step, every `eval_every` steps and after the last. `watch` is
+    called with it at each measurement. `out` is a path to save to: the last state there, the best
+    beside it.
+    `resume` is such a file to go on from, with the same settings, as if there had been no stop.
+
+    Stopping the cell (KeyboardInterrupt) keeps and saves what was learned, and returns the losses.
+    Raises FloatingPointError at once where a loss is not finite, having saved the state before it.
     """
-    generator = torch.Generator().manual_seed(seed)
+    expect.sizes(steps=steps, batch_size=batch_size, warmup=warmup, eval_every=eval_every)
+    expect.positive(learning_rate=learning_rate, clip=clip)
+    device = device_of(model)
+    block_size = model.config.block_size
+    starts = corpus.starts(corpus.train, block_size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
-    history = {"step": [], "train": [], "val": []}
+    generator = torch.Generator().manual_seed(seed)
+    history = {"loss": [], "step": [], "train": [], "held_out": []}
+    if resume is not None:
+        restore(resume, model, optimizer, generator, history)
+    drawn = random_states(generator)
 
-    def measure(step):
-        row = step, estimate_loss(model, train_ids), estimate_loss(model, val_ids)
-        for losses, number in zip(history.values(), row, strict=True):
-            losses.append(number)
+    def save(path):
+        state = {"optimizer": optimizer.state_dict(), "history": history, "random": drawn}
+        save_checkpoint(path, model, corpus.tokenizer, **state)
 
-    measure(0)
-    step = 0
+    def measure():
+        losses = [estimate_loss(model, corpus, part) for part in ("train", "held_out")]
+        row = {"step": len(history["loss"]), "train": losses[0], "held_out": losses[1]}
+        for name, number in row.items():
+            history[name].append(number)
+        if out is not None and losses[1] == min(history["held_out"]):
+            save(best_beside(out))
+        if watch is not None:
+            watch(history)
+
     model.train()
     try:
-        for step in tqdm(range(1, steps + 1), desc="training", leave=False):
-            x, y = get_batch(train_ids, model.config.block_size, batch_size, generator)
-            loss = cross_entropy(model(x), y)
+        if not history["step"]:
+            measure()
+        for step in tqdm(range(len(history["loss"]) + 1, steps + 1), "training", leave=False):
+            x, y = get_batch(corpus.train, block_size, batch_size, generator, starts)
+            loss = cross_entropy(model(x.to(device)), y.to(device))
+            if not loss.isfinite():
+                raise FloatingPointError(
+                    f"the loss is {loss.item()} at step {step}; lower the rate"
+                )
             optimizer.zero_grad()
             loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate * rate_at(step, steps, warmup)
             optimizer.step()
+            history["loss"].append(loss.item())
+            drawn = random_states(generator)
             if step % eval_every == 0 or step == steps:
-                measure(step)
+                measure()
     except KeyboardInterrupt:
-        print(f"stopped in step {step} of {steps}; the model keeps what it learned")
-    model.eval()
+        print(f"stopped after {len(history['loss'])} of {steps} steps; what was learned is kept")
+    finally:
+        model.eval()
+        if out is not None:
+            save(out)
     return history
 
 
-def split(ids, held_out=0.1):
-    """Cut a text in two: most to learn from, the end to be tested on.  (N,) -> (most,), (rest,)"""
-    cut = round(len(ids) * (1 - held_out))
-    return ids[:cut], ids[cut:]
+def random_states(generator):
+    """Return where the random numbers for batches and for dropout stand."""
+    return {"batches": generator.get_state(), "dropout": torch.get_rng_state()}
 
 
-def save_checkpoint(path, model, tokenizer):
-    """Write a model and its vocabulary into one file, whole or not at all."""
-    parts = {
-        "config": asdict(model.config),
-        "weights": model.state_dict(),
-        "tokenizer": type(tokenizer).__name__,
-        "vocabulary": tokenizer.vocabulary,
-    }
+def best_beside(path):
+    """Name the file for the best state beside that for the last."""
     path = Path(path)
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        torch.save(parts, unfinished)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    return path.with_name(f"{path.stem}_best{path.suffix}")
 
 
-def load_checkpoint(path=CHECKPOINT):
-    """Read a model and its vocabulary from a file; returns (model in eval mode, tokenizer)."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no checkpoint {path.name!r}; python -m helpers.train makes it"
+def restore(path, model, optimizer, generator, history):
+    """Put a training run back to where a checkpoint was written."""
+    parts = read_checkpoint(path)
+    if "optimizer" not in parts:
+        raise ValueError(f"{Path(path).name} holds a model but no training to go on with")
+    if parts["config"] != asdict(model.config):
+        raise ValueError(
+            f"{Path(path).name} is of a model with {parts['config']}; make one like it"
         )
-    parts = torch.load(path, map_location="cpu", weights_only=True)
-    model = Transformer(TransformerConfig(**parts["config"]))
     model.load_state_dict(parts["weights"])
-    return model.eval(), TOKENIZERS[parts["tokenizer"]].of(parts["vocabulary"])
+    optimizer.load_state_dict(parts["optimizer"])
+    generator.set_state(parts["random"]["batches"])
+    torch.set_rng_state(parts["random"]["dropout"])
+    history.update(parts["history"])
+
+
+def pick_device(name="auto"):
+    """Return a device by name; "auto" takes CUDA, Apple's GPU or the CPU, as there is."""
+    if name == "auto":
+        mps = "mps" if torch.backends.mps.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else mps
+    return torch.device(name)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m helpers.train", description=__doc__)
-    parser.add_argument("--text", default="stories", help="a bundled text or a path (%(default)s)")
-    parser.add_argument("--steps", type=int, default=600, help="training steps (%(default)s)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="first weights and batches (%(default)s)"
-    )
-    parser.add_argument("--out", type=Path, default=CHECKPOINT, help="the file to write")
+    add = parser.add_argument
+    add("--text", default="stories", help='"stories", "tinyshakespeare" or a path (%(default)s)')
+    add("--chars", action="store_true", help="letters as tokens, in place of words")
+    add("--layers", type=int, default=SIZES["n_layer"], help="(%(default)s)")
+    add("--heads", type=int, default=SIZES["n_head"], help="in each layer (%(default)s)")
+    add("--channels", type=int, default=SIZES["n_embd"], help="at each position (%(default)s)")
+    add("--block", type=int, default=SIZES["block_size"], help="longest window (%(default)s)")
+    add("--dropout", type=float, default=0.0, help="(%(default)s)")
+    add("--steps", type=int, default=600, help="(%(default)s)")
+    add("--batch", type=int, default=32, help="windows in each step (%(default)s)")
+    add("--rate", type=float, default=RATE, help="learning rate at its highest (%(default)s)")
+    add("--eval-every", type=int, default=100, help="steps between measurements (%(default)s)")
+    add("--seed", type=int, default=0, help="for the first weights and the batches (%(default)s)")
+    add("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
+    add("--out", type=Path, default=Path("model.pt"), help="the file to save to (%(default)s)")
+    add("--resume", type=Path, help="a saved file to go on from")
     given = parser.parse_args()
 
-    text = load_text(given.text)
-    tokenizer = WordTokenizer(text)
-    train_ids, val_ids = split(torch.tensor(tokenizer.encode(text)))
+    corpus = load_corpus(given.text, CharTokenizer if given.chars else WordTokenizer)
+    config = TransformerConfig(
+        vocab_size=len(corpus.tokenizer),
+        block_size=given.block,
+        n_embd=given.channels,
+        n_head=given.heads,
+        n_layer=given.layers,
+        dropout=given.dropout,
+    )
     torch.manual_seed(given.seed)
-    model = Transformer(TransformerConfig(vocab_size=len(tokenizer), **RECIPE))
-    history = train(model, train_ids, val_ids, given.steps, seed=given.seed)
-    save_checkpoint(given.out, model, tokenizer)
-    print(f"train {history['train'][-1]:.2f}, held out {history['val'][-1]:.2f} nats per token")
+    model = Transformer(config).to(pick_device(given.device))
+    train(
+        model,
+        corpus,
+        given.steps,
+        batch_size=given.batch,
+        learning_rate=given.rate,
+        eval_every=given.eval_every,
+        seed=given.seed,
+        out=given.out,
+        resume=given.resume,
+        watch=print_losses,
+    )
+    if corpus.start is not None:
+        floor = estimate_loss(Oracle(corpus.tokenizer), corpus, block_size=given.block)
+        print(f"the floor, which no model can pass: {floor:.3f}")
+    first = corpus.tokenizer.ids.get(START, 0)
+    prompt = torch.tensor([[first]], device=device_of(model))  # (1, 1)
+    print(corpus.tokenizer.decode(generate(model, prompt, 2 * given.block)[0].cpu()))
+    print(f"saved to {given.out}")
+
+
+def print_losses(history):
+    """Print the last losses of a history on one line."""
+    step, train_loss, held_out = (history[name][-1] for name in ("step", "train", "held_out"))
+    print(
+        f"step {step:5}: training text {train_loss:.3f}, held-out text {held_out:.3f}", flush=True
+    )
 
 
 if __name__ == "__main__":

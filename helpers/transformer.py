@@ -123,15 +123,11 @@ class Transformer(nn.Module):
     def __init__(self, config, attention=MultiHeadAttention):
         super().__init__()
         self.config = config
-        C = config.n_embd
-        self.embed = TokenAndPosition(config.vocab_size, config.block_size, C)
+        C, block_size = config.n_embd, config.block_size
+        self.embed = TokenAndPosition(config.vocab_size, block_size, C)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.Sequential(
-            *(
-                Block(C, config.n_head, config.block_size, config.dropout, attention)
-                for _ in range(config.n_layer)
-            )
-        )
+        sizes = C, config.n_head, block_size, config.dropout
+        self.blocks = nn.Sequential(*(Block(*sizes, attention) for _ in range(config.n_layer)))
         self.ln_f = nn.LayerNorm(C)
         self.lm_head = nn.Linear(C, config.vocab_size, bias=False)
         self.apply(draw_weights)

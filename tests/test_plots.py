@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 
 TOKENS = ["a", " b", "\n"]
 EIGHTHS = [[0.5, 0.125, 0.375], [0.25, 0.75, 0.0]]
-HISTORY = {"step": [0, 50, 100], "train": [4.0, 2.5, 1.25], "val": [4.0, 3.0, 2.0]}
+HISTORY = {"step": [0, 50, 100], "train": [4.0, 2.5, 1.25], "held_out": [4.0, 3.0, 2.0]}
 
 
 def random_weights(*shape):
@@ -346,7 +346,7 @@ def test_a_loss_curve_says_where_each_loss_begins_and_ends():
     )
     assert picture.numbers == "training text: 4 2.5 1.3\nheld-out text: 4 3 2"
     ax = axes_of(picture)
-    for line, name in zip(ax.lines, ("train", "val"), strict=False):
+    for line, name in zip(ax.lines, ("train", "held_out"), strict=False):
         np.testing.assert_allclose(line.get_xdata(), HISTORY["step"])
         np.testing.assert_allclose(line.get_ydata(), HISTORY[name])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "loss (nats per token)")

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.sample import generate, next_token
-from helpers.train import load_checkpoint
+from helpers.checkpoint import load_checkpoint
+from helpers.sample import generate, next_token, stream
+from helpers.stories import START
 from helpers.transformer import Transformer, TransformerConfig
 
 V, BLOCK = 7, 4
@@ -85,7 +86,7 @@ def test_a_tiny_temperature_takes_the_likeliest(temperature):
     logits = torch.randn(50, V, generator=seeded())
     drawn = next_token(logits, temperature, generator=seeded())
     torch.testing.assert_close(drawn, logits.argmax(dim=-1, keepdim=True))
-    out = generate(a_model(), PROMPT, 3, temperature, generator=seeded())
+    out = generate(a_model(), PROMPT, 3, temperature=temperature, generator=seeded())
     torch.testing.assert_close(out, generate(a_model(), PROMPT, 3, temperature=0))
 
 
@@ -109,7 +110,7 @@ def test_keeping_one_token_takes_the_likeliest():
 
 @pytest.mark.parametrize("top_k", [2, 3])
 def test_only_the_likeliest_k_are_drawn(top_k):
-    drawn = next_token(LOGITS.expand(2000, V), 5.0, top_k, seeded())
+    drawn = next_token(LOGITS.expand(2000, V), 5.0, top_k, generator=seeded())
     assert set(drawn.flatten().tolist()) == set(LOGITS[0].topk(top_k).indices.tolist())
 
 
@@ -198,7 +199,7 @@ def test_the_same_seed_writes_the_same_text_whatever_else_is_drawn():
 @pytest.mark.parametrize("top_k", [None, 4])
 def test_tokens_are_drawn_as_often_as_softmax_says(temperature, top_k):
     draws = 20_000
-    drawn = next_token(LOGITS.expand(draws, V), temperature, top_k, seeded())
+    drawn = next_token(LOGITS.expand(draws, V), temperature, top_k, generator=seeded())
     assert drawn.shape == (draws, 1)
     kept = LOGITS[0].double()
     if top_k:
@@ -217,10 +218,10 @@ def test_each_row_of_a_batch_is_drawn_from_its_own_logits():
 
 def test_the_bundled_model_writes_on_from_its_text():
     model, tokenizer = load_checkpoint()
-    idx = torch.tensor([tokenizer.encode("This is the")])
+    idx = tokenizer.encode(START + "One snowy night")[None]
     text = tokenizer.decode(generate(model, idx, 40, temperature=0)[0])
-    assert text.startswith("This is the ")
-    assert len(tokenizer.encode(text)) == 43
+    assert text.startswith("\nOne snowy night ")
+    assert len(tokenizer.encode(text)) == 44
 
 
 def test_two_runs_of_the_command_write_the_same_text():
@@ -231,6 +232,47 @@ def test_two_runs_of_the_command_write_the_same_text():
         for _ in range(2)
     ]
     assert runs[0].stdout == runs[1].stdout
-    assert runs[0].stdout.startswith("This is the")
-    assert len(runs[0].stdout) > len("This is the") + 5
+    assert runs[0].stdout.startswith("One ")
+    assert len(runs[0].stdout) > len("One ") + 5
     assert runs[0].stderr == ""
+
+
+def test_a_stream_yields_what_generate_returns_token_by_token():
+    whole = generate(a_model(), PROMPT, 6, temperature=0.7, generator=seeded())
+    tokens = list(stream(a_model(), PROMPT, 6, temperature=0.7, generator=seeded()))
+    assert [token.shape for token in tokens] == [(2, 1)] * 6
+    torch.testing.assert_close(torch.cat([PROMPT, *tokens], dim=1), whole)
+
+
+def test_a_model_is_as_it_was_between_two_tokens_of_a_stream():
+    model = a_model(dropout=0.5)
+    tokens = stream(model, PROMPT, 3, generator=seeded())
+    next(tokens)
+    assert all(modes(model).values())
+
+
+def test_writing_ends_once_every_row_has_stopped():
+    logits = torch.full((V, V), -50.0)
+    logits[torch.arange(V), torch.arange(1, V + 1) % V] = 50.0  # each id is followed by the next
+
+    class Counting(Fixed):
+        def forward(self, idx):
+            return logits[idx]
+
+    prompt = torch.tensor([[2], [4]])
+    out = generate(Counting(LOGITS), prompt, 20, stop=5)
+    assert out.tolist() == [[2, 3, 4, 5], [4, 5, 6, 0]]
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"), [(0.01, [2]), (0.55, [2, 6]), (1.0, [0, 1, 2, 3, 4, 5, 6])]
+)
+def test_only_the_likeliest_with_a_share_of_top_p_are_drawn(top_p, kept):
+    drawn = next_token(LOGITS.expand(5000, V), 1.0, top_p=top_p, generator=seeded())
+    assert sorted(set(drawn.flatten().tolist())) == kept
+
+
+@pytest.mark.parametrize("top_p", [0, -0.1, 1.1, float("nan")])
+def test_a_top_p_that_is_no_probability_is_refused(top_p):
+    with pytest.raises(ValueError, match=r"top_p = .*at most 1"):
+        generate(a_model(), PROMPT, 2, top_p=top_p)

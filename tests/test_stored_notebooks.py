@@ -16,8 +16,9 @@ PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXCUSED_CELLS = {  # notebook: the first line of each cell whose output nbval does not compare
     "01_loop_mean": ["def seconds(layer, T):"],
     "06_transformer": [
-        "history = train(model, train_ids, val_ids, steps=600)",
-        'prompt = torch.tensor([tokenizer.encode("This is the fox")])',
+        "torch.set_num_threads(max(2, torch.get_num_threads()))  # here a second one pays",
+        "generator = torch.Generator().manual_seed(0)",
+        "torch.manual_seed(0)",
     ],
 }
 each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -1,11 +1,25 @@
 """text: there and back without a loss, and every window of it."""
 
+import hashlib
+import http.server
+import threading
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.text import DATA, CharTokenizer, WordTokenizer, get_batch, load_text
+from helpers import text as texts
+from helpers.text import (
+    DATA,
+    CharTokenizer,
+    Corpus,
+    WordTokenizer,
+    get_batch,
+    load_corpus,
+    load_text,
+)
 
 TOKENIZERS = [CharTokenizer, WordTokenizer]
 
@@ -16,12 +30,13 @@ TOKENIZERS = [CharTokenizer, WordTokenizer]
 def test_any_text_comes_back_as_it_was(tokenizer, text):
     learned = tokenizer(text)
     ids = learned.encode(text)
+    assert ids.dtype == torch.long
     assert learned.decode(ids) == text
-    assert learned.decode(torch.tensor(ids)) == text
+    assert learned.decode(ids.tolist()) == text
     assert "".join(learned.split(text)) == text
-    assert set(ids) == set(range(len(learned)))
+    assert set(ids.tolist()) == set(range(len(learned)))
     assert learned.vocabulary == sorted(set(learned.vocabulary))
-    assert tokenizer.of(learned.vocabulary).encode(text) == ids
+    torch.testing.assert_close(tokenizer.of(learned.vocabulary).encode(text), ids)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
@@ -36,14 +51,14 @@ def test_spaces_line_ends_and_signs_of_every_script_come_back(tokenizer, text):
 def test_characters_are_numbered_in_sorted_order():
     letters = CharTokenizer("hello\n")
     assert letters.vocabulary == ["\n", "e", "h", "l", "o"]
-    assert letters.encode("hole") == [2, 4, 3, 1]
+    assert letters.encode("hole").tolist() == [2, 4, 3, 1]
     assert len(letters) == 5
 
 
 def test_a_word_keeps_the_space_before_it_and_signs_stand_alone():
     words = WordTokenizer("A cat, a cat.\n")
     assert words.vocabulary == ["\n", " a", " cat", ",", ".", "A"]
-    assert words.encode("A cat.") == [5, 2, 4]
+    assert words.encode("A cat.").tolist() == [5, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +76,7 @@ def test_unknown_tokens_are_named_with_the_place_of_the_first(learned, text, sai
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_nothing_becomes_no_ids_but_makes_no_vocabulary(tokenizer):
-    assert tokenizer("abc").encode("") == []
+    assert tokenizer("abc").encode("").shape == (0,)
     assert tokenizer("abc").decode([]) == ""
     with pytest.raises(ValueError, match="the text is empty"):
         tokenizer("")
@@ -144,3 +159,106 @@ def test_a_text_that_is_not_there_is_named_with_those_that_are(tmp_path):
         load_text(tmp_path / "own")
     with pytest.raises(FileNotFoundError, match="there is no text"):
         load_text(tmp_path)
+
+
+def test_windows_begin_only_where_they_may():
+    ids, starts = torch.arange(50), torch.tensor([3, 17, 40])
+    x, y = get_batch(ids, 7, 200, torch.Generator().manual_seed(1), starts)
+    assert set(x[:, 0].tolist()) == {3, 17, 40}
+    torch.testing.assert_close(y, x + 1)
+
+
+def test_windows_of_stories_begin_behind_a_start_and_fit():
+    tokenizer = CharTokenizer("ab\n")
+    ids = tokenizer.encode("ab\nab\nabab\na")
+    corpus = Corpus(tokenizer, ids, ids, start="\n")
+    assert corpus.starts(ids, 4).tolist() == [2, 5]
+    assert Corpus(tokenizer, ids, ids).starts(ids, 4).tolist() == list(range(len(ids) - 4))
+    with pytest.raises(ValueError, match=r"12 tokens.*block_size = 12"):
+        get_batch(ids, 12, 2, starts=corpus.starts(ids, 12))
+
+
+def test_the_stories_bring_a_held_out_text_of_their_own():
+    corpus = load_corpus("stories")
+    assert corpus.start == "\n"
+    assert corpus.tokenizer.decode(corpus.train) == load_text("stories")
+    assert corpus.tokenizer.decode(corpus.held_out) == load_text("stories_held_out")
+
+
+def test_of_any_other_text_the_last_tenth_is_held_out(tmp_path):
+    path = tmp_path / "own.txt"
+    path.write_text("abcdefghij" * 7, encoding="utf-8")
+    corpus = load_corpus(path, CharTokenizer)
+    assert (len(corpus.train), len(corpus.held_out), corpus.start) == (63, 7, None)
+    assert corpus.tokenizer.decode(torch.cat([corpus.train, corpus.held_out])) == "abcdefghij" * 7
+
+
+def test_a_mark_at_the_start_of_a_file_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "own.txt"
+    path.write_bytes("\ufeffabc".encode())
+    assert load_text(path) == "abc"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home of Tiny Shakespeare on this machine; returns what it serves, by path."""
+    served = {}
+
+    class Home(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(served["whole"])))
+            self.end_headers()
+            self.wfile.write(served["sent"])
+
+        def log_message(self, *said):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Home)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    served["whole"] = served["sent"] = b"First Citizen:\nBefore we proceed\n" * 9000
+    monkeypatch.setattr(texts, "SHAKESPEARE", f"http://127.0.0.1:{server.server_port}/input.txt")
+    digest = hashlib.sha256(served["whole"]).hexdigest()
+    monkeypatch.setattr(texts, "SHAKESPEARE_SHA256", digest)
+    monkeypatch.setattr(texts, "DATA", tmp_path)
+    yield served
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_tiny_shakespeare_is_fetched_once_and_kept(home, tmp_path):
+    text = load_text("tinyshakespeare")
+    assert text.encode() == home["whole"]
+    home["sent"] = b""  # a second look does not ask again
+    assert load_text("tinyshakespeare") == text
+    assert [file.name for file in tmp_path.iterdir()] == ["tinyshakespeare.txt"]
+
+
+@pytest.mark.parametrize("change", [lambda sent: sent[:-100], lambda sent: b"X" + sent[1:]])
+def test_a_copy_that_is_cut_short_or_altered_is_refused_and_not_kept(home, tmp_path, change):
+    home["sent"] = change(home["sent"])
+    with pytest.raises((ValueError, ConnectionError), match=r"download .* save it as"):
+        load_text("tinyshakespeare")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kept_copy_that_was_altered_is_refused(home, tmp_path):
+    (tmp_path / "tinyshakespeare.txt").write_bytes(home["whole"][:-1])
+    with pytest.raises(ValueError, match=r"SHA-256.*delete"):
+        load_text("tinyshakespeare")
+
+
+def test_without_a_network_one_sentence_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "SHAKESPEARE", "http://127.0.0.1:9/input.txt")
+    monkeypatch.setattr(texts, "DATA", tmp_path / "data")
+    with pytest.raises(ConnectionError, match=r"download http.* save it as data/tinyshakespeare"):
+        load_text("tinyshakespeare")
+
+
+def test_the_checksum_is_that_of_tiny_shakespeare():
+    path = Path(__file__).resolve().parents[2] / "shared" / "data" / "tinyshakespeare.txt"
+    if not path.is_file():
+        pytest.skip("Tiny Shakespeare is not beside the project")
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == texts.SHAKESPEARE_SHA256

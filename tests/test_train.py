@@ -1,4 +1,4 @@
-"""train: losses that fall, runs that can be stopped, and checkpoints that come back."""
+"""train: losses that fall, runs that can be stopped and gone on with."""
 
 import math
 
@@ -7,11 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from helpers import plots, train
-from helpers.text import CharTokenizer, WordTokenizer, load_text
+from helpers.checkpoint import load_checkpoint, read_checkpoint
+from helpers.text import CharTokenizer, Corpus
 from helpers.transformer import Transformer, TransformerConfig
 
 V, BLOCK = 5, 4
 IDS = torch.arange(V).repeat(40)
+CORPUS = Corpus(CharTokenizer("abcde"), IDS, IDS.roll(2))
+SETTINGS = {"learning_rate": 3e-3, "warmup": 5}
 
 
 def a_model(**settings):
@@ -61,14 +64,15 @@ def test_a_perfect_guess_costs_nothing():
 
 def test_the_loss_falls_below_that_of_a_guess():
     model = a_model()
-    history = train.train(model, IDS, IDS, steps=60, eval_every=25)
-    assert history["step"] == [0, 25, 50, 60]
-    for losses in (history["train"], history["val"]):
+    history = train.train(model, CORPUS, steps=110, eval_every=50, **SETTINGS)
+    assert history["step"] == [0, 50, 100, 110]
+    assert len(history["loss"]) == 110
+    for losses in (history["train"], history["held_out"]):
         assert losses[0] == pytest.approx(math.log(V), abs=0.1)
-        assert losses[-1] < 0.5
+        assert losses[-1] < 0.7
         assert sorted(losses, reverse=True) == losses
     assert not any(modes(model).values())
-    assert train.estimate_loss(model, IDS) == history["train"][-1]
+    assert train.estimate_loss(model, CORPUS) == history["held_out"][-1]
     assert "held-out text goes from" in plots.loss_curve(history).sentence
 
 
@@ -77,31 +81,110 @@ def test_the_same_seed_trains_the_same_model():
     for other_seed in (1, 2):
         model = a_model()
         torch.manual_seed(other_seed)
-        runs.append((train.train(model, IDS, IDS, steps=5, seed=3), model))
+        runs.append((train.train(model, CORPUS, steps=5, seed=3, **SETTINGS), model))
     assert runs[0][0] == runs[1][0]
     same_weights(runs[0][1], runs[1][1])
 
 
-def test_stopping_keeps_what_was_learned_until_then(capsys):
-    model = a_model()
+def test_the_learning_rate_rises_then_falls_to_nothing():
+    rates = [train.rate_at(step, 100, 10) for step in range(101)]
+    assert rates[0] == 0
+    assert rates[10] == max(rates) == 1
+    assert rates[:11] == sorted(rates[:11])
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[100] == pytest.approx(0, abs=1e-9)
+
+
+def test_stopping_keeps_what_was_learned_until_then(tmp_path, capsys):
+    model, out = a_model(), tmp_path / "model.pt"
     stop(model, in_training=True, at_call=7)
-    history = train.train(model, IDS, IDS, steps=50, eval_every=1)
+    history = train.train(model, CORPUS, steps=50, eval_every=1, out=out, **SETTINGS)
     assert history["step"] == [0, 1, 2, 3, 4, 5, 6]
-    assert len(history["train"]) == len(history["val"]) == 7
-    assert "stopped in step 7 of 50" in capsys.readouterr().out
+    assert len(history["loss"]) == 6
+    assert "stopped after 6 of 50 steps" in capsys.readouterr().out
     assert not any(modes(model).values())
-    assert history["train"][-1] < history["train"][0]
-    assert train.estimate_loss(model, IDS) == history["train"][-1]
+    assert train.estimate_loss(model, CORPUS) == history["held_out"][-1]
+    same_weights(load_checkpoint(out)[0], model)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.pt", "model_best.pt"]
+
+
+def test_stopping_from_a_watcher_keeps_every_step_until_then():
+    def watch(history):
+        if len(history["loss"]) == 7:
+            raise KeyboardInterrupt
+
+    history = train.train(a_model(), CORPUS, steps=50, eval_every=1, watch=watch, **SETTINGS)
+    assert len(history["loss"]) == 7
 
 
 @pytest.mark.parametrize("at_call", [17, 20, 25, 30])
 def test_stopping_while_losses_are_measured_leaves_whole_rows(at_call):
     model = a_model()
     stop(model, in_training=False, at_call=at_call)
-    history = train.train(model, IDS, IDS, steps=50, eval_every=2)
-    assert len(history["step"]) == len(history["train"]) == len(history["val"]) >= 1
+    history = train.train(model, CORPUS, steps=50, eval_every=2, **SETTINGS)
+    assert len(history["step"]) == len(history["train"]) == len(history["held_out"]) >= 1
     assert "Loss" in plots.loss_curve(history).sentence
-    assert not any(modes(model).values())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, dropout):
+    settings = {"steps": 20, "eval_every": 4, **SETTINGS}
+    whole_model, model, out = a_model(dropout=dropout), a_model(dropout=dropout), tmp_path / "m.pt"
+    torch.manual_seed(9)
+    whole = train.train(whole_model, CORPUS, **settings)
+    torch.manual_seed(9)
+    stop(model, in_training=True, at_call=11)
+    train.train(model, CORPUS, out=out, **settings)
+    again = a_model(dropout=dropout)
+    torch.manual_seed(5)
+    history = train.train(again, CORPUS, resume=out, **settings)
+    assert history == whole
+    same_weights(again, whole_model)
+
+
+def test_the_best_state_is_kept_beside_the_last(tmp_path):
+    losses = iter([3.0, 9.0, 2.0, 9.0, 1.0, 9.0, 8.0, 9.0])  # train and held out, by turns
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(train, "estimate_loss", lambda *given, **named: next(losses))
+        train.train(a_model(), CORPUS, steps=3, eval_every=1, out=tmp_path / "m.pt", **SETTINGS)
+    assert len(read_checkpoint(tmp_path / "m.pt")["history"]["loss"]) == 3
+    best = read_checkpoint(tmp_path / "m_best.pt")["history"]
+    assert best["held_out"][-1] == min(best["held_out"])
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_says_where(tmp_path):
+    model, calls = a_model(), []
+
+    def spoil(module, given, out):
+        calls.append(module.training)
+        return out * float("nan") if sum(calls) == 4 and module.training else out
+
+    model.register_forward_hook(spoil)
+    with pytest.raises(FloatingPointError, match="nan at step 4"):
+        train.train(model, CORPUS, steps=20, out=tmp_path / "m.pt", **SETTINGS)
+    saved = read_checkpoint(tmp_path / "m.pt")
+    assert len(saved["history"]["loss"]) == 3
+    assert all(weight.isfinite().all() for weight in saved["weights"].values())
+
+
+def test_gradients_are_clipped():
+    model, before = a_model(), a_model()
+    train.train(model, CORPUS, steps=1, clip=1e-12, learning_rate=1.0, warmup=1)
+    moved = max(
+        (a - b).abs().max().item()
+        for a, b in zip(model.parameters(), before.parameters(), strict=True)
+    )
+    assert moved < 0.05  # AdamW would move each weight by about 1
+
+
+def test_only_a_training_of_the_same_model_can_be_gone_on_with(tmp_path):
+    out = tmp_path / "m.pt"
+    train.train(a_model(), CORPUS, steps=2, out=out, **SETTINGS)
+    with pytest.raises(ValueError, match=r"'n_layer': 1"):
+        train.train(a_model(n_layer=2), CORPUS, steps=2, resume=out, **SETTINGS)
+    with pytest.raises(FileNotFoundError, match=r"none\.pt"):
+        train.train(a_model(), CORPUS, steps=2, resume=tmp_path / "none.pt", **SETTINGS)
 
 
 def test_a_loss_is_measured_on_the_same_windows_at_every_call():
@@ -110,18 +193,17 @@ def test_a_loss_is_measured_on_the_same_windows_at_every_call():
     losses = []
     for other_seed in (1, 2):
         torch.manual_seed(other_seed)
-        losses.append(train.estimate_loss(model, IDS, batch_size=3, batches=2))
+        losses.append(train.estimate_loss(model, CORPUS, batches=2))
     assert losses[0] == losses[1]
     torch.testing.assert_close(seen[:2], seen[2:])
-    assert seen[0].shape == (3, BLOCK)
     assert not torch.equal(seen[0], seen[1])
-    assert train.estimate_loss(model, IDS, seed=1) != train.estimate_loss(model, IDS, seed=2)
+    assert train.estimate_loss(model, CORPUS, seed=1) != train.estimate_loss(model, CORPUS, seed=2)
 
 
 def test_measuring_gives_the_model_back_as_it_was():
     for model in (a_model(), a_model().eval()):
         before = modes(model)
-        train.estimate_loss(model, IDS, batches=1)
+        train.estimate_loss(model, CORPUS, batches=1)
         assert modes(model) == before
         assert all(weight.grad is None for weight in model.parameters())
 
@@ -130,93 +212,29 @@ def test_measuring_leaves_parts_that_were_not_in_training_as_they_were():
     model = a_model()
     model.blocks.eval()
     before = modes(model)
-    train.estimate_loss(model, IDS, batches=1)
+    train.estimate_loss(model, CORPUS, batches=1)
     assert modes(model) == before
 
 
 def test_measuring_that_fails_gives_the_model_back_as_it_was():
     model = a_model()
     with pytest.raises(ValueError, match=r"3 tokens.*block_size = 4"):
-        train.estimate_loss(model, IDS[:3])
+        train.estimate_loss(model, Corpus(CORPUS.tokenizer, IDS, IDS[:3]))
     assert all(modes(model).values())
     with pytest.raises(ValueError, match="outside the vocabulary"):
-        train.estimate_loss(model, IDS + 1)
+        train.estimate_loss(model, Corpus(CORPUS.tokenizer, IDS, IDS + 1))
     assert all(modes(model).values())
 
 
-@pytest.mark.parametrize(("held_out", "cut"), [(0.1, 90), (0.25, 75), (0.0, 100)])
-def test_a_text_is_cut_in_two_at_its_end(held_out, cut):
-    ids = torch.arange(100)
-    first, rest = train.split(ids, held_out)
-    assert len(first) == cut
-    torch.testing.assert_close(torch.cat([first, rest]), ids)
-
-
-@pytest.mark.parametrize("tokenizer", [WordTokenizer("a cat, a"), CharTokenizer("hello")])
-def test_a_checkpoint_brings_back_model_and_tokenizer(tmp_path, tokenizer):
-    model, path = a_model(vocab_size=len(tokenizer), dropout=0.25), tmp_path / "model.pt"
-    train.save_checkpoint(path, model, tokenizer)
-    assert set(torch.load(path)) >= {"config", "weights", "vocabulary"}
-    loaded, learned = train.load_checkpoint(path)
-    assert loaded.config == model.config
-    assert not any(modes(loaded).values())
-    same_weights(loaded, model)
-    assert learned.vocabulary == tokenizer.vocabulary
-    text = tokenizer.decode(range(len(tokenizer)))
-    assert learned.encode(text) == tokenizer.encode(text)
-    assert [file.name for file in tmp_path.iterdir()] == ["model.pt"]
-
-
-def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "model.pt"
-    tokenizer = CharTokenizer("abcde")
-    train.save_checkpoint(path, a_model(), tokenizer)
-    old = path.read_bytes()
-
-    def fail_halfway(parts, file):
-        with open(file, "wb") as unfinished:
-            unfinished.write(old[: len(old) // 2])
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(torch, "save", fail_halfway)
-        with pytest.raises(OSError, match="disk full"):
-            train.save_checkpoint(path, a_model(n_layer=2), tokenizer)
-    assert path.read_bytes() == old
-    train.save_checkpoint(path, a_model(n_layer=2), tokenizer)
-    assert train.load_checkpoint(path)[0].config.n_layer == 2
-    assert [file.name for file in tmp_path.iterdir()] == ["model.pt"]
-
-
-def test_a_checkpoint_that_is_not_there_is_named_with_what_makes_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"'none\.pt'.*python -m helpers\.train"):
-        train.load_checkpoint(tmp_path / "none.pt")
-
-
-def test_the_bundled_model_is_small_and_knows_its_text():
-    assert train.CHECKPOINT.stat().st_size < 2_000_000
-    model, tokenizer = train.load_checkpoint()
-    text = load_text("stories")
-    assert tokenizer.vocabulary == WordTokenizer(text).vocabulary
-    assert model.config.vocab_size == len(tokenizer)
-    sizes = {name: getattr(model.config, name) for name in train.RECIPE}
-    assert sizes == train.RECIPE
-    assert not any(modes(model).values())
-    guess = math.log(len(tokenizer))
-    learned, held_out = train.split(torch.tensor(tokenizer.encode(text)))
-    assert train.estimate_loss(model, learned) < guess / 4
-    assert train.estimate_loss(model, held_out) < guess / 2
-
-
-def test_the_command_trains_and_writes_a_checkpoint(tmp_path, monkeypatch, capsys):
+def test_the_command_trains_saves_resumes_and_prints_a_sample(tmp_path, monkeypatch, capsys):
     text, out = tmp_path / "own.txt", tmp_path / "own.pt"
-    text.write_text("one two, " * 30, encoding="utf-8")
-    recipe = {"block_size": BLOCK, "n_embd": 8, "n_head": 2, "n_layer": 1}
-    monkeypatch.setattr(train, "RECIPE", recipe)
-    command = ["train", "--text", str(text), "--steps", "2", "--out", str(out)]
-    monkeypatch.setattr("sys.argv", command)
-    train.main()
-    assert "nats per token" in capsys.readouterr().out
-    model, tokenizer = train.load_checkpoint(out)
+    text.write_text("one two, " * 60, encoding="utf-8")
+    command = f"train --text {text} --block 6 --channels 8 --layers 1 --out {out} --device cpu"
+    for more in ("--steps 2", f"--steps 3 --resume {out}"):
+        monkeypatch.setattr("sys.argv", f"{command} {more}".split())
+        train.main()
+        assert f"saved to {out}" in capsys.readouterr().out
+    model, tokenizer = load_checkpoint(out)
     assert tokenizer.vocabulary == [" ", " one", " two", ",", "one"]
-    assert model.config == TransformerConfig(vocab_size=5, **recipe)
+    assert (model.config.block_size, model.config.n_embd, model.config.n_layer) == (6, 8, 1)
+    assert len(read_checkpoint(out)["history"]["loss"]) == 3

@@ -1,0 +1,50 @@
+"""A trained model in a file: tensors and plain values, no code."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from helpers.text import DATA, CharTokenizer, WordTokenizer
+from helpers.transformer import Transformer, TransformerConfig
+
+CHECKPOINT = DATA / "stories_model.pt"
+TOKENIZERS = {kind.__name__: kind for kind in [CharTokenizer, WordTokenizer]}
+
+
+def save_checkpoint(path, model, tokenizer, **state):
+    """Write a model, its vocabulary and the state of its training, whole or not at all."""
+    parts = {
+        "config": asdict(model.config),
+        "weights": model.state_dict(),
+        "tokenizer": type(tokenizer).__name__,
+        "vocabulary": tokenizer.vocabulary,
+        **state,
+    }
+    path = Path(path)
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        torch.save(parts, unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read_checkpoint(path):
+    """Read all parts of a checkpoint. Raises FileNotFoundError where there is none."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path.name!r}; helpers.train makes one")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def load_checkpoint(path=CHECKPOINT):
+    """Read a model and its vocabulary from a file; returns (model in eval mode, tokenizer).
+
+    Raises FileNotFoundError where there is no such file.
+    """
+    parts = read_checkpoint(path)
+    model = Transformer(TransformerConfig(**parts["config"]))
+    model.load_state_dict(parts["weights"])
+    return model.eval(), TOKENIZERS[parts["tokenizer"]].of(parts["vocabulary"])

@@ -1,0 +1,113 @@
+"""Measure what the course claims about training.
+
+python -m helpers.maintain.bench            all of it, in about ten minutes on two cores
+python -m helpers.maintain.bench --steps 3  a few steps of each, to see that it runs
+"""
+
+import argparse
+import time
+
+import torch
+from torch import nn
+
+from helpers.sample import generate
+from helpers.stories import START, Oracle, is_story
+from helpers.text import CharTokenizer, load_corpus
+from helpers.train import SIZES, cross_entropy, estimate_loss, train
+from helpers.transformer import Transformer, TransformerConfig
+
+SHAKESPEARE = {"block_size": 64, "n_embd": 128, "n_head": 4, "n_layer": 4}  # nanoGPT's, for a CPU
+
+
+class Trigram(nn.Module):
+    """Predict from the last two tokens alone, by counting.  (B, T) -> (B, T, V)"""
+
+    def __init__(self, corpus):
+        super().__init__()
+        V, ids = len(corpus.tokenizer), corpus.train
+        self.counts = torch.full((V, V, V), 0.01)
+        ones = torch.ones(len(ids) - 2)
+        self.counts.index_put_((ids[:-2], ids[1:-1], ids[2:]), ones, accumulate=True)
+        self.before_start = corpus.tokenizer.ids["."]
+
+    def forward(self, idx):
+        before = torch.full_like(idx[:, :1], self.before_start)
+        pairs = torch.cat([before, idx[:, :-1]], dim=1), idx
+        return self.counts[pairs].log()
+
+
+def trained(corpus, sizes, steps, seed, **settings):
+    """Train a fresh model; returns (model, seconds)."""
+    torch.manual_seed(seed)
+    model = Transformer(TransformerConfig(vocab_size=len(corpus.tokenizer), **sizes))
+    begin = time.perf_counter()
+    train(model, corpus, steps, eval_every=steps, seed=seed, **settings)
+    return model, time.perf_counter() - begin
+
+
+def accepted(model, corpus, count, seed):
+    """Let a model tell stories, and return how many of them the grammar accepts."""
+    start = corpus.tokenizer.ids[START]
+    idx = torch.full((count, 1), start)
+    generator = torch.Generator().manual_seed(seed)
+    told = generate(model, idx, model.config.block_size, stop=start, generator=generator)
+    stories = [corpus.tokenizer.split(corpus.tokenizer.decode(ids)[1:]) for ids in told]
+    ends = [story.index(START) + 1 if START in story else None for story in stories]
+    return sum(is_story(story[:end]) for story, end in zip(stories, ends, strict=True))
+
+
+def bench_stories(steps, seeds):
+    """Stories, word by word: how close to the floor, and how many correct stories of 100."""
+    corpus = load_corpus("stories")
+    T = SIZES["block_size"]
+    floor, trigram = (
+        estimate_loss(model, corpus, block_size=T)
+        for model in (Oracle(corpus.tokenizer), Trigram(corpus))
+    )
+    print(f"stories: floor {floor:.3f}, trigram {trigram:.3f}")
+    for seed in range(seeds):
+        model, seconds = trained(corpus, SIZES, steps, seed)
+        loss = estimate_loss(model, corpus)
+        closed = (trigram - loss) / (trigram - floor)
+        right = accepted(model, corpus, 100, seed)
+        print(
+            f"  seed {seed}: {seconds:3.0f} s, held-out {loss:.4f}, {100 * closed:.1f} % of the gap"
+            f" closed, {right} of 100 stories accepted",
+            flush=True,
+        )
+
+
+@torch.no_grad()
+def loss_over_all(model, ids):
+    """Measure a model's loss on every token of a text but the first, in windows side by side."""
+    T = model.config.block_size
+    windows = (len(ids) - 1) // T
+    x, y = ids[: windows * T].view(-1, T), ids[1 : windows * T + 1].view(-1, T)
+    losses = [cross_entropy(model(x[n : n + 64]), y[n : n + 64]) for n in range(0, windows, 64)]
+    sizes = [len(x[n : n + 64]) for n in range(0, windows, 64)]
+    return sum(loss.item() * size for loss, size in zip(losses, sizes, strict=True)) / windows
+
+
+def bench_shakespeare(steps, text):
+    """Tiny Shakespeare, letter by letter, in the sizes that nanoGPT gives for a CPU."""
+    corpus = load_corpus(text, CharTokenizer)
+    settings = {"batch_size": 12, "learning_rate": 2e-3}
+    model, seconds = trained(corpus, SHAKESPEARE, steps, 1337, **settings)
+    loss = loss_over_all(model, corpus.held_out)
+    print(f"tinyshakespeare: {seconds:.0f} s, {loss:.3f} over the whole held-out text", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m helpers.maintain.bench")
+    parser.add_argument("--steps", type=int, help="of each training, to see that it runs")
+    parser.add_argument("--seeds", type=int, default=5, help="for the stories (%(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="(%(default)s)")
+    parser.add_argument("--shakespeare", default="tinyshakespeare", help="a path, where offline")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    bench_stories(given.steps or 1250, given.seeds)
+    bench_shakespeare(given.steps or 2000, given.shakespeare)
+
+
+if __name__ == "__main__":
+    main()
