@@ -161,7 +161,8 @@ def head_grid(maps, tokens):
             "as probe.attention_maps returns them"
         )
     n_layer, n_head, T, _ = array.shape
-    figure = Figure(figsize=(2.2 * n_head + 0.9, 2.2 * n_layer + 0.9), layout="constrained")
+    side = min(max(2.2, 0.13 * T), PAGE / n_head)  # inches; wide enough for the labels
+    figure = Figure(figsize=(side * n_head + 0.9, side * n_layer + 0.9), layout="constrained")
     axes = figure.subplots(n_layer, n_head, squeeze=False)
     said = []
     for layer in range(n_layer):
@@ -259,7 +260,7 @@ class LiveCurve:
 
 
 def ranges(series, *, xlabel, title, levels=None):
-    """Draw for each name the mean of its numbers, and a line from the least to the largest.
+    """Draw for each name the mean of its numbers, and a line from least to largest, in logarithms.
 
     Shape:
         series  {name: (any,)}    tensors, arrays or lists
@@ -278,6 +279,10 @@ def ranges(series, *, xlabel, title, levels=None):
         ax.text(level, -0.9, name, ha="center", va="bottom", size=CELL, color=INK)
         said.append(f"{name} {level:.3f}")
     ax.set(yticks=range(len(series)), yticklabels=list(series), ylim=(len(series) - 0.5, -1))
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(lambda value, place: short(value))
+    ax.minorticks_off()
     ax.grid(axis="x", color=HIDDEN)
     style(ax, title, xlabel, "")
     return Picture(figure, f"{title}, {xlabel}: {'; '.join(said)}.")
