@@ -57,19 +57,21 @@ class Picture:
         self.figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
         return file.getvalue()
 
-    def bundle(self):
-        """Return what a notebook stores: the picture with its text form, and their metadata."""
+    def outputs(self):
+        """Return what a notebook stores, (data, metadata) twice: the picture, and its sentence."""
         plt.close(self.figure)  # a figure made by pyplot would be shown a second time
         width, height = (round(inches * 96) for inches in self.figure.get_size_inches())
         png = base64.b64encode(self.png()).decode("ascii")
         alt = {"alt": self.sentence, "width": width, "height": height}
-        return {"image/png": png, "text/plain": repr(self)}, {"image/png": alt}
+        said = f"<p>{html.escape(self.sentence)}</p>"
+        return [
+            ({"image/png": png, "text/plain": repr(self)}, {"image/png": alt}),
+            ({"text/html": said, "text/plain": self.sentence}, {}),
+        ]
 
     def _ipython_display_(self):
-        picture, alt = self.bundle()
-        display(picture, raw=True, metadata=alt)
-        said = f"<p>{html.escape(self.sentence)}</p>"
-        display({"text/html": said, "text/plain": self.sentence}, raw=True)
+        for data, metadata in self.outputs():
+            display(data, raw=True, metadata=metadata)
 
 
 def heatmap(
@@ -249,14 +251,17 @@ class LiveCurve:
 
     def __init__(self, levels=None):
         self.levels = levels
-        self.handle = None
+        self.handles = []
 
     def __call__(self, history):
-        picture, alt = loss_curve(history, self.levels).bundle()
-        if self.handle is None:
-            self.handle = display(picture, raw=True, metadata=alt, display_id=True)
-        else:
-            self.handle.update(picture, raw=True, metadata=alt)
+        outputs = loss_curve(history, self.levels).outputs()
+        if not self.handles:
+            self.handles = [
+                display(data, raw=True, metadata=metadata, display_id=True)
+                for data, metadata in outputs
+            ]
+        for handle, (data, metadata) in zip(self.handles, outputs, strict=True):
+            handle.update(data, raw=True, metadata=metadata)
 
 
 def ranges(series, *, xlabel, title, levels=None):
@@ -362,7 +367,7 @@ def draw_frames(ax, array, mark):
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
     rows = mark.any(axis=1)
     share = np.nansum(np.where(mark, array, 0)[rows]) / (np.nansum(array[rows]) or 1)
-    return f", {mark.sum()} cells have a frame and hold {settled(100 * share):.0f} % of their rows"
+    return f", {mark.sum()} cells have a frame and hold {settled(100 * share):.2f} % of their rows"
 
 
 def label(axis, names, count):

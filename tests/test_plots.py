@@ -378,3 +378,46 @@ def test_the_axes_that_are_named_are_logarithmic(log, scales):
     if "x" in log:
         assert [tick.get_text() for tick in ax.get_xticklabels()] == ["4", "16", "64"]
     assert picture.png().startswith(b"\x89PNG")
+
+
+def test_framed_cells_are_counted_with_the_share_of_their_rows():
+    weights = [[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.2, 0.2, 0.6]]
+    mark = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 0]]).bool()
+    picture = plots.heatmap(weights, mark=mark)
+    assert "2 cells have a frame and hold 22.50 % of their rows" in picture.sentence  # 0.45 of 2
+    frames = [patch for patch in picture.figure.axes[0].patches if not patch.get_fill()]
+    assert [frame.get_xy() for frame in frames] == [(-0.5, 0.5), (0.5, 1.5)]
+    with pytest.raises(TypeError, match=r"torch\.bool"):
+        plots.heatmap(weights, mark=mark.int())
+
+
+def test_ranges_say_the_mean_and_both_ends_of_each_row():
+    picture = plots.ranges(
+        {"whole": [0.5, 1.0], "part": [2.0, 4.0, 3.0]},
+        xlabel="loss",
+        title="Parts",
+        levels={"floor": 0.3},
+    )
+    assert "whole 0.750 (0.500 to 1.000); part 3.000 (2.000 to 4.000)" in picture.sentence
+    assert "floor 0.300" in picture.sentence
+    ends = [line.get_xdata() for line in picture.figure.axes[0].lines]
+    assert list(ends[2]) == [2.0, 4.0]
+
+
+def test_a_live_curve_is_shown_once_and_then_drawn_anew_in_its_place(monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, data, **named):
+            shown.append(("update", data["text/plain"]))
+
+    def display(data, display_id=None, **named):
+        shown.append(("display", data["text/plain"]))
+        return Handle()
+
+    monkeypatch.setattr(plots, "display", display)
+    curve = plots.LiveCurve({"guess": 3.5})
+    curve(HISTORY)
+    curve({name: values * 2 for name, values in HISTORY.items()})
+    assert [kind for kind, _ in shown] == ["display"] * 2 + ["update"] * 4
+    assert "from 4 to 2" in shown[1][1]
