@@ -32,17 +32,27 @@ def save_checkpoint(path, model, tokenizer, **state):
 
 
 def read_checkpoint(path):
-    """Read all parts of a checkpoint. Raises FileNotFoundError where there is none."""
+    """Read all parts of a checkpoint.
+
+    Raises FileNotFoundError where there is no such file, ValueError where it is no checkpoint.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint {path.name!r}; helpers.train makes one")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    refused = f"{path.name} is no whole checkpoint of this course; train again, or pick another"
+    try:
+        parts = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for what it cannot read
+        raise ValueError(refused) from error
+    if not isinstance(parts, dict) or not {"config", "weights", "vocabulary"} <= parts.keys():
+        raise ValueError(refused)
+    return parts
 
 
 def load_checkpoint(path=CHECKPOINT):
     """Read a model and its vocabulary from a file; returns (model in eval mode, tokenizer).
 
-    Raises FileNotFoundError where there is no such file.
+    Raises as read_checkpoint does.
     """
     parts = read_checkpoint(path)
     model = Transformer(TransformerConfig(**parts["config"]))

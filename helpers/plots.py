@@ -109,8 +109,8 @@ def heatmap(
         mask = torch.as_tensor(mask).cpu()
         expect.bool_mask(mask, torch.from_numpy(array))
         array = np.where(mask, array, np.nan)
-    rows = tokens if rows is None else rows
-    columns = tokens if columns is None else columns
+    rows, columns = (tokens if names is None else names for names in (rows, columns))
+    rows, columns = (names if names is None else list(map(str, names)) for names in (rows, columns))
     ax = ax or Figure(figsize=size_for(array, rows, columns), layout="constrained").subplots()
     image = draw_matrix(ax, array, rows, columns, signed, vmax)
     style(ax, title, xlabel, ylabel)
@@ -198,6 +198,8 @@ def lines(x, series, *, xlabel, ylabel, title, log="", levels=None):
             f"{len(series)} lines are too many to tell apart; pass {len(LINES)} or fewer"
         )
     x = as_array(x)
+    if not x.size:
+        raise ValueError("there is nothing to draw yet; pass at least one x")
     figure = Figure(figsize=(5.4, 3.3), layout="constrained")
     ax = figure.subplots()
     said, listed = [], []
@@ -276,6 +278,8 @@ def ranges(series, *, xlabel, title, levels=None):
     said = []
     for place, (name, values) in enumerate(series.items()):
         values = as_array(values)
+        if not values.size or not (values > 0).all():
+            raise ValueError(f"{name!r} holds {values}; pass numbers above 0, at least one")
         ax.plot([values.min(), values.max()], [place, place], color=LINES[0][0], linewidth=2)
         ax.plot(values.mean(), place, color=LINES[0][0], marker="o")
         said.append(f"{name} {values.mean():.3f} ({values.min():.3f} to {values.max():.3f})")
@@ -377,12 +381,12 @@ def label(axis, names, count):
         axis.set_ticks(range(0, count, step))
         return
     expect.labels(names, count)
-    axis.set_ticks(range(count), [visible(name) for name in names])
+    axis.set_ticks(range(count), [visible(name) for name in names], parse_math=False)
 
 
 def style(ax, title, xlabel, ylabel):
     """Give axes the look of the series."""
-    ax.set_title(title, fontsize=TITLE, color=INK)
+    ax.set_title(title, fontsize=TITLE, color=INK, parse_math=False)
     ax.set_xlabel(xlabel, fontsize=TEXT, color=INK)
     ax.set_ylabel(ylabel, fontsize=TEXT, color=INK)
     ax.tick_params(labelsize=CELL, length=2, color=QUIET, labelcolor=INK)

@@ -76,8 +76,8 @@ def next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
     logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
     if top_k is not None:
         expect.sizes(top_k=top_k)
-        least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]  # (B, 1)
-        logits = logits.masked_fill(logits < least, float("-inf"))
+        best = logits.topk(min(top_k, logits.shape[-1]))  # (B, k)
+        logits = torch.full_like(logits, float("-inf")).scatter(-1, best.indices, best.values)
     probs = logits.softmax(dim=-1)  # (B, V)
     if top_p is not None:
         probs = likeliest(probs, top_p)

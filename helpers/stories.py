@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from helpers import expect
 from helpers.text import DATA
 
 START = "\n"  # stands before every story, and so ends the one before
@@ -217,7 +218,8 @@ def surprises(tokens):
 
     Raises ValueError for what is no story.
     """
-    steps = zip(follow(tokens), tokens, strict=False)
+    *before, _ = follow(tokens)
+    steps = zip(before, tokens, strict=True)
     return [-math.log(what_may_come(left, n)[token]) for n, (left, token) in enumerate(steps)]
 
 
@@ -279,6 +281,8 @@ class Oracle(nn.Module):
     Shape:
         idx     (B, T)                  each row begins with START
         return  (B, T, len(tokenizer))  row t has seen tokens 0 to t; -inf for what cannot come
+
+    Raises ValueError for a row that begins elsewhere or holds what is no story.
     """
 
     def __init__(self, tokenizer):
@@ -286,6 +290,9 @@ class Oracle(nn.Module):
         self.tokenizer = tokenizer
 
     def forward(self, idx):
+        expect.token_ids(idx, len(self.tokenizer))
+        if (idx[:, 0] != self.tokenizer.ids[START]).any():
+            raise ValueError("a row does not begin with START; pass windows from corpus.starts")
         shape = (*idx.shape, len(self.tokenizer))
         logits = torch.full(shape, float("-inf"), device=idx.device)
         for row, ids in enumerate(idx.tolist()):

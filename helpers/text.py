@@ -26,17 +26,21 @@ def load_text(name):
     The stories come with the course. Tiny Shakespeare is fetched once, and kept in `data/`. Line
     ends become "\\n", whatever system wrote the file.
     Raises FileNotFoundError where there is no such file, ConnectionError where Tiny Shakespeare
-    cannot be fetched, and ValueError where what came is not it.
+    cannot be fetched, and ValueError where what came is not it, or a file is not in UTF-8.
     """
-    path = Path(name)
+    bundled = {file.stem: file for file in DATA.glob("*.txt")}
+    path = bundled.get(str(name), Path(name))
     if str(name) == "tinyshakespeare":
         path = fetch(SHAKESPEARE, SHAKESPEARE_SHA256, DATA / "tinyshakespeare.txt")
-    elif (DATA / f"{name}.txt").is_file():
-        path = DATA / f"{name}.txt"
-    if not path.is_file():
-        known = sorted({file.stem for file in DATA.glob("*.txt")} | {"tinyshakespeare"})
-        raise FileNotFoundError(f"there is no text {str(name)!r}; pass one of {known} or a path")
-    return path.read_text(encoding="utf-8-sig")  # some editors mark the start of a file
+    try:
+        return path.read_text(encoding="utf-8-sig")  # some editors mark the start of a file
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not in UTF-8; save it in that encoding") from None
+    except OSError:
+        known = sorted({*bundled, "tinyshakespeare"})
+        raise FileNotFoundError(
+            f"there is no text {str(name)[:200]!r}; pass one of {known} or the path of a file"
+        ) from None
 
 
 def fetch(address, sha256, path):

@@ -98,12 +98,14 @@ def train(
     expect.positive(learning_rate=learning_rate, clip=clip)
     device = device_of(model)
     block_size = model.config.block_size
+    require_fit(model, corpus)
     starts = corpus.starts(corpus.train, block_size)
+    out = None if out is None else writable(out)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     generator = torch.Generator().manual_seed(seed)
     history = {"loss": [], "step": [], "train": [], "held_out": []}
     if resume is not None:
-        restore(resume, model, optimizer, generator, history)
+        restore(resume, model, corpus.tokenizer, optimizer, generator, history)
     drawn = random_states(generator)
 
     def save(path):
@@ -122,7 +124,8 @@ def train(
 
     model.train()
     try:
-        if not history["step"]:
+        done = len(history["loss"])
+        if history["step"][-1:] != [done] and (done % eval_every == 0 or done == steps):
             measure()
         for step in tqdm(range(len(history["loss"]) + 1, steps + 1), "training", leave=False):
             x, y = get_batch(corpus.train, block_size, batch_size, generator, starts)
@@ -145,9 +148,35 @@ def train(
         print(f"stopped after {len(history['loss'])} of {steps} steps; what was learned is kept")
     finally:
         model.eval()
-        if out is not None:
+        if out is not None and history["loss"]:
             save(out)
     return history
+
+
+def require_fit(model, corpus):
+    """Require a model and a corpus that belong together, else raise ValueError."""
+    V, block_size = model.config.vocab_size, model.config.block_size
+    if V != len(corpus.tokenizer):
+        raise ValueError(
+            f"the model has vocab_size = {V} and the corpus {len(corpus.tokenizer)} tokens; "
+            "make the two equal"
+        )
+    for part in ("train", "held_out"):
+        ids = getattr(corpus, part)
+        if not len(corpus.starts(ids, block_size)):
+            raise ValueError(
+                f"the {part} part of the text has {len(ids)} tokens and no window of block_size = "
+                f"{block_size}; pass a longer text, or a smaller block_size"
+            )
+
+
+def writable(out):
+    """Return the path of a file that can be written, making its folder; ValueError for a folder."""
+    out = Path(out)
+    if out.is_dir():
+        raise ValueError(f"out = {out.name!r} is a folder; pass the name of a file in it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out
 
 
 def random_states(generator):
@@ -161,7 +190,7 @@ def best_beside(path):
     return path.with_name(f"{path.stem}_best{path.suffix}")
 
 
-def restore(path, model, optimizer, generator, history):
+def restore(path, model, tokenizer, optimizer, generator, history):
     """Put a training run back to where a checkpoint was written."""
     parts = read_checkpoint(path)
     if "optimizer" not in parts:
@@ -170,6 +199,8 @@ def restore(path, model, optimizer, generator, history):
         raise ValueError(
             f"{Path(path).name} is of a model with {parts['config']}; make one like it"
         )
+    if parts["vocabulary"] != tokenizer.vocabulary:
+        raise ValueError(f"{Path(path).name} knows other tokens; go on with the text it came from")
     model.load_state_dict(parts["weights"])
     optimizer.load_state_dict(parts["optimizer"])
     generator.set_state(parts["random"]["batches"])

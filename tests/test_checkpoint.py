@@ -66,6 +66,18 @@ def test_a_checkpoint_that_is_not_there_is_named_with_what_makes_it(tmp_path):
         load_checkpoint(tmp_path / "none.pt")
 
 
+@pytest.mark.parametrize("spoil", [lambda whole: b"text", lambda whole: whole[:2000]])
+def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, spoil):
+    path = tmp_path / "model.pt"
+    save_checkpoint(path, a_model(), CharTokenizer("abcde"))
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"model\.pt is no whole checkpoint"):
+        load_checkpoint(path)
+    torch.save({"weights": {}}, path)
+    with pytest.raises(ValueError, match=r"model\.pt is no whole checkpoint"):
+        load_checkpoint(path)
+
+
 def test_the_bundled_model_is_small_and_knows_the_stories():
     assert CHECKPOINT.stat().st_size < 2_000_000
     model, tokenizer = load_checkpoint()

@@ -421,3 +421,18 @@ def test_a_live_curve_is_shown_once_and_then_drawn_anew_in_its_place(monkeypatch
     curve({name: values * 2 for name, values in HISTORY.items()})
     assert [kind for kind, _ in shown] == ["display"] * 2 + ["update"] * 4
     assert "from 4 to 2" in shown[1][1]
+
+
+def test_dollars_and_numbers_are_labels_like_any_other():
+    picture = plots.heatmap(mean_weights(3), ["$a$", "$\\frac$", 7], title="cost $_$")
+    assert picture.png().startswith(b"\x89PNG")
+    assert "column 0 ($a$)" in picture.sentence
+    plots.heatmap(mean_weights(3), np.array(["a", "b", "c"]))
+
+
+def test_nothing_to_draw_is_said_in_words():
+    with pytest.raises(ValueError, match="nothing to draw"):
+        plots.loss_curve({"step": [], "train": [], "held_out": []})
+    for values in ([], [0.0, 1.0], [float("nan")]):
+        with pytest.raises(ValueError, match=r"'a' holds .* above 0"):
+            plots.ranges({"a": values}, xlabel="x", title="y")

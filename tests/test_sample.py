@@ -276,3 +276,8 @@ def test_only_the_likeliest_with_a_share_of_top_p_are_drawn(top_p, kept):
 def test_a_top_p_that_is_no_probability_is_refused(top_p):
     with pytest.raises(ValueError, match=r"top_p = .*at most 1"):
         generate(a_model(), PROMPT, 2, top_p=top_p)
+
+
+def test_of_equal_tokens_no_more_than_k_are_drawn():
+    drawn = next_token(torch.zeros(500, V), top_k=2, generator=seeded())
+    assert len(set(drawn.flatten().tolist())) == 2

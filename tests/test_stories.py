@@ -145,3 +145,10 @@ def test_what_no_story_has_is_named_with_its_place():
 
 def test_stories_fit_into_the_window_of_the_bundled_model():
     assert max(map(len, PLOTS)) < 88
+
+
+def test_the_oracle_refuses_what_does_not_begin_with_a_story():
+    with pytest.raises(ValueError, match="START"):
+        Oracle(TOKENIZER)(TOKENIZER.encode("One rainy night")[None])
+    with pytest.raises(ValueError, match=r"' foo'"):
+        surprises(["One", " foo"])

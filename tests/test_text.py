@@ -262,3 +262,14 @@ def test_the_checksum_is_that_of_tiny_shakespeare():
     if not path.is_file():
         pytest.skip("Tiny Shakespeare is not beside the project")
     assert hashlib.sha256(path.read_bytes()).hexdigest() == texts.SHAKESPEARE_SHA256
+
+
+def test_a_path_is_taken_as_it_stands(tmp_path):
+    (tmp_path / "notes").write_text("mine", encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("another", encoding="utf-8")
+    assert load_text(tmp_path / "notes") == "mine"
+    with pytest.raises(FileNotFoundError, match="there is no text"):
+        load_text("a whole text in place of its name " * 40)
+    (tmp_path / "old").write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match="old is not in UTF-8"):
+        load_text(tmp_path / "old")

@@ -187,6 +187,32 @@ def test_only_a_training_of_the_same_model_can_be_gone_on_with(tmp_path):
         train.train(a_model(), CORPUS, steps=2, resume=tmp_path / "none.pt", **SETTINGS)
 
 
+def test_what_cannot_be_trained_or_saved_is_refused_before_anything_is_lost(tmp_path):
+    out = tmp_path / "new folder" / "m.pt"
+    train.train(a_model(), CORPUS, steps=2, out=out, **SETTINGS)
+    good = out.read_bytes()
+    short = Corpus(CORPUS.tokenizer, IDS, IDS[:3])
+    with pytest.raises(ValueError, match=r"held_out part .* 3 tokens .* block_size = 4"):
+        train.train(a_model(), short, steps=2, out=out, **SETTINGS)
+    with pytest.raises(ValueError, match=r"vocab_size = 7 and the corpus 5"):
+        train.train(a_model(vocab_size=7), CORPUS, steps=2, out=out, **SETTINGS)
+    with pytest.raises(ValueError, match="is a folder"):
+        train.train(a_model(), CORPUS, steps=2, out=tmp_path, **SETTINGS)
+    other = Corpus(CharTokenizer("vwxyz"), IDS, IDS)
+    with pytest.raises(ValueError, match=r"m\.pt knows other tokens"):
+        train.train(a_model(), other, steps=4, out=out, resume=out, **SETTINGS)
+    assert out.read_bytes() == good
+
+
+def test_a_run_stopped_while_it_measured_measures_again(tmp_path):
+    settings = {"steps": 6, "eval_every": 2, **SETTINGS}
+    model, out = a_model(), tmp_path / "m.pt"
+    stop(model, in_training=False, at_call=16 * 2 + 3)  # in the measurement after step 4
+    train.train(model, CORPUS, out=out, **settings)
+    again = a_model()
+    assert train.train(again, CORPUS, resume=out, **settings)["step"] == [0, 2, 4, 6]
+
+
 def test_a_loss_is_measured_on_the_same_windows_at_every_call():
     model, seen = a_model(dropout=0.5), []
     model.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
