@@ -21,10 +21,8 @@ from helpers import expect
 
 # one look for the whole series
 INK, QUIET, HIDDEN = "#22303c", "#b8c0c8", "#f1f1f1"
-WEIGHTS, SIGNED = (
-    colormaps["Blues"],
-    colormaps["PuOr_r"],
-)  # both survive colour blindness; WEIGHTS also grey printing
+WEIGHTS = colormaps["Blues"]  # survives colour blindness and grey printing
+SIGNED = colormaps["PuOr_r"]  # survives colour blindness
 LINES = [
     ("#0072b2", "o", "-"),
     ("#d55e00", "s", "--"),
@@ -32,7 +30,7 @@ LINES = [
     ("#7b3294", "D", ":"),
 ]
 TEXT, TITLE, CELL = 9, 10, 8  # font sizes in points
-DPI = 144
+DPI = 120
 PAGE = 9.4  # inches across
 WHO_LOOKS, LOOKED_AT = "query (who looks)", "key (what is looked at)"
 NUMBERED = 10  # a matrix with at most this many rows and columns shows its numbers
