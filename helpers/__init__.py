@@ -15,5 +15,6 @@ stories        the grammar behind the bundled stories, and the best loss there c
 checkpoint     a trained model in a file
 sample         writing text with a trained model
 train          losses and the training loop
+explorers      look: sliders, and pictures that follow them
 maintain       commands for those who change the course
 """

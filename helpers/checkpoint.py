@@ -10,6 +10,7 @@ from helpers.text import DATA, CharTokenizer, WordTokenizer
 from helpers.transformer import Transformer, TransformerConfig
 
 CHECKPOINT = DATA / "stories_model.pt"
+SNAPSHOTS = DATA / "stories_snapshots.pt"  # its weights early in training, by step
 TOKENIZERS = {kind.__name__: kind for kind in [CharTokenizer, WordTokenizer]}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from IPython.display import display
 from matplotlib import colormaps
+from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
@@ -341,16 +342,16 @@ def draw_matrix(ax, array, rows, columns, signed, vmax, numbered=True):
     R, S = array.shape
     if signed or vmax is None:
         vmax = np.abs(finite).max(initial=0) or 1.0
-    colours = SIGNED if signed else WEIGHTS
+    cmap, norm = colours(signed, vmax)
     aspect = "equal" if R == S else "auto"
-    image = ax.imshow(array, cmap=colours, vmin=-vmax if signed else 0, vmax=vmax, aspect=aspect)
+    image = ax.imshow(array, cmap=cmap, norm=norm, aspect=aspect)
     for row, column in np.argwhere(np.isnan(array)):
         look = {"facecolor": HIDDEN, "edgecolor": QUIET, "hatch": "////", "linewidth": 0}
         ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
     if numbered and max(R, S) <= NUMBERED:
         for row, column in np.argwhere(np.isfinite(array)):
             value = array[row, column]
-            dark = np.dot(colours(image.norm(value))[:3], (0.3, 0.59, 0.11)) < 0.5
+            dark = is_dark(cmap(norm(value)))
             look = {"fontsize": CELL, "color": "white" if dark else INK}
             ax.text(column, row, f"{settled(value):.2f}", ha="center", va="center", **look)
     label(ax.xaxis, columns, S)
@@ -358,6 +359,18 @@ def draw_matrix(ax, array, rows, columns, signed, vmax, numbered=True):
     if columns is not None and max(map(len, columns)) > 2:
         ax.tick_params(axis="x", rotation=90)
     return image
+
+
+def colours(signed, vmax):
+    """Choose the colour map of a matrix and its scale, on which small weights still show."""
+    if signed:
+        return SIGNED, Normalize(-vmax, vmax)
+    return WEIGHTS, PowerNorm(0.5, 0, vmax)
+
+
+def is_dark(colour):
+    """Tell whether letters on a colour (red, green, blue, ...) from 0 to 1 should be white."""
+    return np.asarray(colour)[..., :3] @ (0.3, 0.59, 0.11) < 0.5
 
 
 def draw_frames(ax, array, mark):

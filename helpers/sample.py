@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 import torch
+from torch.nn import functional as F
 
 from helpers import expect
 from helpers.checkpoint import CHECKPOINT, load_checkpoint
@@ -62,8 +63,17 @@ def stream(
 
 
 def next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
-    """Draw one token for each row of logits.  (B, V) -> (B, 1)
+    """Draw one token for each row of logits.  (B, V) -> (B, 1)"""
+    probs = probabilities(logits, temperature, top_k, top_p)
+    if temperature == 0:
+        return probs.argmax(dim=-1, keepdim=True)
+    return torch.multinomial(probs, num_samples=1, generator=generator)
 
+
+def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
+    """Turn logits into the probabilities that tokens are drawn with.  (B, V) -> (B, V)
+
+    The arguments are those of `stream`, and so are the errors.
     Source: top_p from Holtzman et al. 2019, "The Curious Case of Neural Text Degeneration".
     """
     if not (logits < float("inf")).all() or logits.isneginf().all(dim=-1).any():
@@ -71,7 +81,7 @@ def next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
             "the logits are no numbers to draw from; look for NaN or infinity in the model"
         )
     if temperature == 0:
-        return logits.argmax(dim=-1, keepdim=True)
+        return F.one_hot(logits.argmax(dim=-1), logits.shape[-1]).double()
     logits = logits.double()  # a tiny temperature would overflow smaller numbers
     logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
     if top_k is not None:
@@ -79,9 +89,7 @@ def next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
         best = logits.topk(min(top_k, logits.shape[-1]))  # (B, k)
         logits = torch.full_like(logits, float("-inf")).scatter(-1, best.indices, best.values)
     probs = logits.softmax(dim=-1)  # (B, V)
-    if top_p is not None:
-        probs = likeliest(probs, top_p)
-    return torch.multinomial(probs, num_samples=1, generator=generator)
+    return probs if top_p is None else likeliest(probs, top_p)
 
 
 def likeliest(probs, top_p):

@@ -8,12 +8,11 @@ import datetime
 
 import torch
 
-from helpers.checkpoint import CHECKPOINT, save_checkpoint
-from helpers.text import DATA, load_corpus
+from helpers.checkpoint import CHECKPOINT, SNAPSHOTS, save_checkpoint
+from helpers.text import load_corpus
 from helpers.train import SIZES, train
 from helpers.transformer import Transformer, TransformerConfig
 
-SNAPSHOTS = DATA / "stories_snapshots.pt"
 MOMENTS = [0, 100, 300]  # steps
 
 

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 EXCUSED = "nbval-ignore-output"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -45,19 +46,20 @@ def refresh(path, excused=False):
         )
         if cell.cell_type == "code":
             stays = earlier.get(cell.id) and not excused
-            cell.outputs = (
-                earlier[cell.id]
-                if stays
-                else [output for output in cell.outputs if not is_progress(output)]
-            )
+            cell.outputs = earlier[cell.id] if stays else still(cell.outputs)
     nbformat.validate(notebook)
     nbformat.write(notebook, path)
 
 
-def is_progress(output):
-    """Tell whether an output is a progress bar: text on stderr, or a widget without a picture."""
-    widget = "application/vnd.jupyter.widget-view+json" in output.get("data", {})
-    return output.get("name") == "stderr" or (widget and "image/png" not in output.data)
+def still(outputs):
+    """Keep what can be shown without a kernel: no progress bars, and of a widget what it says."""
+    kept = []
+    for output in outputs:
+        data = output.get("data", {})
+        bar = data.pop(WIDGET, None) and data.keys() == {"text/plain"}
+        if output.get("name") != "stderr" and not bar:
+            kept.append(output)
+    return kept
 
 
 def main():

@@ -1,0 +1,135 @@
+"""06: what does a trained model look at, and what does it expect next?"""
+
+import difflib
+import functools
+
+import ipywidgets as widgets
+import torch
+
+from helpers import plots, probe
+from helpers.checkpoint import CHECKPOINT, SNAPSHOTS, load_checkpoint, read_checkpoint
+from helpers.explorers.canvas import Bars, Canvas, Cells
+from helpers.explorers.explorer import Explorer, Seen, choice, slider
+from helpers.sample import probabilities
+from helpers.stories import START
+
+PROMPT = (
+    "One rainy night Ben heard a goat cry in the mill. He had only a yellow lamp, but he went to "
+    "look. The"
+)
+LIKELY = 10  # next tokens that are shown
+
+
+def look(prompt, layer, head, temperature, top_k, step):
+    """See what every head looks at in a prompt, and which tokens are likely to follow it."""
+    tokens, left_out, maps, logits = read(prompt, step)
+    T, n_head = len(tokens), maps.shape[1]
+    probs = probabilities(logits, temperature, None if top_k == "all" else top_k)[0]  # (V,)
+    likely, ids = probs.topk(LIKELY)
+    vocabulary = model_at(step)[1].vocabulary
+    following = [vocabulary[number] for number in ids]
+
+    weight, place = maps[layer, head, -1].max(dim=0)
+    cut = f" (the {left_out} before them do not fit into the block)" if left_out else ""
+    sentence = (
+        f"After {step} steps of training, reading {T} token{'s' * (T > 1)}{cut}: layer {layer}, "
+        f"head {head} puts {plots.settled(weight):.2f} of the last row on {plots.at(tokens, place)}"
+        f". The likeliest next token is {plots.visible(following[0])!r}, with "
+        f"{plots.settled(likely[0]):.2f}."
+    )
+    panels = {}
+    for number, matrix in enumerate(maps.flatten(0, 1)):  # (n_layer * n_head, T, T)
+        seen = divmod(number, n_head) == (layer, head)
+        panels[name_of(*divmod(number, n_head))] = {
+            "matrix": matrix,
+            "frame": (0, 0, T, T) if seen else None,
+        }
+    panels["one head"] = {
+        "matrix": maps[layer, head],
+        "rows": tokens,
+        "columns": tokens,
+        "title": name_of(layer, head),
+    }
+    panels["next token"] = {"lengths": likely, "rows": following, "xmax": 1}
+    return Seen(sentence, panels)
+
+
+def name_of(layer, head):
+    """Name a head by its numbers."""
+    return f"layer {layer}, head {head}"
+
+
+@functools.lru_cache(maxsize=16)
+def read(prompt, step):
+    """Let the model, as it was at a step of its training, read a prompt.
+
+    Returns its last T tokens, as many as fit into the block; how many were left out; the weights
+    of every head, (n_layer, n_head, T, T); and the logits of the next token, (1, V).
+    Raises ValueError for a word that the model does not know.
+    """
+    model, tokenizer = model_at(step)
+    words = " ".join(prompt.split())
+    first = tokenizer.split(words)[:1]
+    if first and first[0] not in tokenizer.ids:
+        words = " " + words  # most words have been read with a space before them only
+    tokens = tokenizer.split(START + words)
+    for token in tokens:
+        if token not in tokenizer.ids:
+            raise ValueError(say_unknown(token.strip(), tokenizer.vocabulary))
+    left_out = max(len(tokens) - model.config.block_size, 0)
+    tokens = tokens[left_out:]
+    idx = tokenizer.encode("".join(tokens))[None]  # (1, T)
+    with torch.no_grad():
+        logits = model(idx)[:, -1]  # (1, T, V) -> (1, V)
+    return tokens, left_out, probe.attention_maps(model, idx), logits
+
+
+def say_unknown(word, vocabulary):
+    """Say that the model does not know a word, and name some that it knows."""
+    words = [token.strip() for token in vocabulary if token.strip()]
+    known = difflib.get_close_matches(word, words) or words[5::40]
+    return (
+        f"The model does not know {word!r}: it has read {len(words)} words and signs and no "
+        f"others. Try {', '.join(known)}."
+    )
+
+
+@functools.cache
+def model_at(step):
+    """Load the model as it was at a step of its training; returns (model, tokenizer)."""
+    model, tokenizer = load_checkpoint()
+    early = torch.load(SNAPSHOTS, weights_only=True)
+    if step in early:
+        model.load_state_dict(early[step])  # in half precision, becomes single
+    return model, tokenizer
+
+
+def explore():
+    """Type a prompt, choose a head, and see what it looks at and what the model expects next."""
+    config, trained = (read_checkpoint(CHECKPOINT)[part] for part in ["config", "trained"])
+    n_layer, n_head, last = config["n_layer"], config["n_head"], trained["steps"]
+    steps = [*torch.load(SNAPSHOTS, weights_only=True), last]
+    controls = {
+        "prompt": widgets.Text(
+            value=PROMPT,
+            description="prompt",
+            continuous_update=False,
+            layout=widgets.Layout(width="98%"),
+        ),
+        "layer": slider("layer", 0, n_layer - 1, 1),
+        "head": slider("head", 0, n_head - 1, 0),
+        "step": choice("step", steps, last),
+        "temperature": slider("temperature", 0.0, 2.0, 1.0, step=0.1),
+        "top_k": choice("top_k", [1, 2, 3, 5, 10, "all"], "all"),
+    }
+    heads = {
+        name_of(layer, head): (Cells(ylabel="" if layer == head == 0 else None), 1.5)
+        for layer in range(n_layer)
+        for head in range(n_head)
+    }
+    words = {"ylabel": "", "margin": 0.95}
+    large = {
+        "one head": (Cells(**words, upright=True, below=0.8), 4.2),
+        "next token": (Bars(**words, xlabel="probability"), 1.9),
+    }
+    return Explorer(look, Canvas([(1.5, heads), (4.2, large)]), controls)
