@@ -17,6 +17,7 @@ from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
+from PIL import Image
 
 from helpers import expect
 
@@ -53,8 +54,8 @@ class Picture:
     def png(self):
         """Draw the figure; returns the bytes of a PNG."""
         file = io.BytesIO()
-        self.figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
-        return file.getvalue()
+        self.figure.savefig(file, format="png", dpi=DPI)
+        return small_png(Image.open(file))
 
     def outputs(self):
         """Return what a notebook stores, (data, metadata) twice: the picture, and its sentence."""
@@ -294,6 +295,16 @@ def ranges(series, *, xlabel, title, levels=None):
     ax.grid(axis="x", color=HIDDEN)
     style(ax, title, xlabel, "")
     return Picture(figure, f"{title}, {xlabel}: {'; '.join(said)}.")
+
+
+def small_png(image):
+    """Return the bytes of a PNG with the 256 colours that suit a Pillow image best.
+
+    It has about a third of the size, and looks the same.
+    """
+    file = io.BytesIO()
+    image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    return file.getvalue()
 
 
 def as_array(values):

@@ -1,14 +1,13 @@
 """A picture in which only what changes is drawn again.
 
-The background (frames, names, empty cells) is drawn once and kept. What a setting changes is drawn
-onto a copy of it, and the result is one PNG. Nothing else moves, and it takes a fraction of the
-time of a new figure.
+Frames and the names of axes are drawn once and kept. What a setting changes is drawn onto a copy of
+them: cells, bars and lines by matplotlib, and letters by Pillow, which writes ten of them in the
+time in which matplotlib writes one. So a step takes a fraction of the time of a new figure.
 """
 
 import io
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
@@ -19,8 +18,13 @@ from PIL import Image, ImageDraw, ImageFont
 from helpers import expect, plots
 
 FRAME = plots.LINES[1][0]  # around what is looked at now
-FONT = ImageFont.truetype(findfont("DejaVu Sans"), round(plots.CELL * plots.DPI / 72))
+PIXELS = plots.DPI / 72  # in a point
+LETTERS, TITLES = (
+    ImageFont.truetype(findfont("DejaVu Sans"), round(points * PIXELS))
+    for points in (plots.CELL, plots.TITLE)
+)
 LEFT, BETWEEN, RIGHT, TOP, BOTTOM = 0.65, 0.3, 0.2, 0.35, 0.5  # margins in inches
+GAP = round(4 * PIXELS)  # between a frame and its labels
 
 
 class Canvas:
@@ -43,7 +47,7 @@ class Canvas:
             for name, (panel, wide) in row.items():
                 left += panel.margin
                 place = left / width, bottom / height, wide / width, high / height
-                panel.stand(self.figure.add_axes(place), name)
+                panel.stand(self.figure.add_axes(place))
                 self.panels[name] = panel
                 left += wide
             bottom -= under
@@ -60,21 +64,49 @@ class Canvas:
         self.agg.restore_region(self.background)
         for name, content in contents.items():
             panel = self.panels[name]
-            panel.ax.title.set_text(content.get("title", name))
             panel.show(**{part: given for part, given in content.items() if part != "title"})
             for artist in panel.moving:
                 panel.ax.draw_artist(artist)
+        self.image = Image.fromarray(np.asarray(self.agg.buffer_rgba())).convert("RGB")
+        for name, content in contents.items():
+            panel = self.panels[name]
+            pen = Pen(self.image, panel.ax)
+            pen.write(0.5, 0, content.get("title", name), "ms", shift=(0, -1.5 * GAP), font=TITLES)
+            panel.write(pen)
 
-    def png(self, compress_level=1):
-        """Return what was drawn last as the bytes of a PNG."""
+    def png(self):
+        """Return what was drawn last as the bytes of a PNG, quickly rather than small."""
         file = io.BytesIO()
-        drawn = Image.fromarray(np.asarray(self.agg.buffer_rgba())).convert("RGB")
-        drawn.save(file, format="png", compress_level=compress_level)
+        self.image.save(file, format="png", compress_level=1)
         return file.getvalue()
 
     def numbers(self):
         """List the numbers in every panel, for the text form of the picture."""
         return "\n".join(f"{name}\n{panel.numbers()}" for name, panel in self.panels.items())
+
+
+class Pen:
+    """Writes onto an image, at places in shares of a panel: (0, 0) is its upper left corner."""
+
+    def __init__(self, image, ax):
+        self.image = image
+        self.draw = ImageDraw.Draw(image)
+        left, bottom, self.width, self.height = ax.bbox.bounds
+        self.left, self.top = left, image.height - bottom - self.height
+
+    def write(self, x, y, text, anchor, shift=(0, 0), colour=plots.INK, font=LETTERS):
+        """Write a text; the anchor is one of Pillow's, the shift in pixels."""
+        place = self.left + x * self.width + shift[0], self.top + y * self.height + shift[1]
+        self.draw.text(place, text, colour, font, anchor)
+
+    def write_upright(self, x, text):
+        """Write a text below the panel, from bottom to top."""
+        size = round(LETTERS.getlength(text)), round(1.3 * LETTERS.size)
+        strip = Image.new("L", size)
+        ImageDraw.Draw(strip).text((0, size[1] / 2), text, 255, LETTERS, "lm")
+        strip = strip.rotate(90, expand=True)
+        place = self.left + x * self.width - size[1] / 2, self.top + self.height + GAP
+        self.image.paste(plots.INK, tuple(map(round, place)), strip)
 
 
 class Panel:
@@ -88,15 +120,30 @@ class Panel:
         self.xlabel, self.ylabel, self.below = xlabel, ylabel, below
         self.margin = margin or (BETWEEN if ylabel is None else LEFT)
 
-    def stand(self, ax, name):
+    def stand(self, ax):
         """Take a place in a figure, and make the artists."""
         self.ax = ax
-        plots.style(ax, name, self.xlabel, self.ylabel or "")
-        ax.tick_params(length=0, labelleft=self.ylabel is not None)
-        axes = [ax.xaxis] if self.ylabel is None else [ax.xaxis, ax.yaxis]
-        self.moving = [*axes, *self.make(), ax.title]
+        plots.style(ax, "", self.xlabel, self.ylabel or "")
+        ax.set(xticks=[], yticks=[])
+        ax.xaxis.labelpad = ax.yaxis.labelpad = 16  # room for the labels of columns and rows
+        self.moving = self.make()
         for artist in self.moving:
             artist.set_animated(True)
+
+    def write_columns(self, pen, count, names=None, upright=False):
+        """Label the columns: each by its name, or as many by number as there is room for."""
+        for place, text in labels(count, names, pen.width):
+            x = (place + 0.5) / count
+            if upright:
+                pen.write_upright(x, text)
+            else:
+                pen.write(x, 1, text, "mt", shift=(0, GAP))
+
+    def write_rows(self, pen, count, names=None):
+        """Label the rows, unless the neighbour on the left has done so."""
+        if self.ylabel is not None:
+            for place, text in labels(count, names, pen.height):
+                pen.write(0, (place + 0.5) / count, text, "rm", shift=(-GAP, 0))
 
 
 class Cells(Panel):
@@ -116,26 +163,44 @@ class Cells(Panel):
         self.ax.add_patch(Rectangle(**whole, **empty, linewidth=0, zorder=-1))
         cmap, norm = plots.colours(self.signed, self.vmax)
         self.image = self.ax.imshow([[0.0]], cmap=cmap, norm=norm, aspect="auto")
-        self.written = self.ax.add_artist(Written(self.image))
         self.frame = self.ax.add_patch(Rectangle((0, 0), 0, 0, fill=False, edgecolor=FRAME, lw=2))
-        if self.upright:
-            self.ax.tick_params(axis="x", rotation=90)
-        return [self.image, self.written, self.frame]
+        self.ax.set(xticks=[], yticks=[])
+        return [self.image, self.frame]
 
     def show(self, matrix, *, frame=None, rows=None, columns=None):
         """Show a matrix (R, S); `frame` is (row, column, how many rows, how many columns)."""
         array = plots.as_array(matrix)
         expect.matrix(array)
+        self.array = np.where(np.isfinite(array), array, np.nan)
+        self.rows, self.columns = rows, columns
         R, S = array.shape
-        self.image.set_data(np.where(np.isfinite(array), array, np.nan))
+        self.image.set_data(self.array)
         self.image.set_extent((-0.5, S - 0.5, R - 0.5, -0.5))
         row, column, high, wide = frame or (0, 0, 0, 0)
         self.frame.set(xy=(column - 0.5, row - 0.5), width=wide, height=high, visible=bool(frame))
-        label(self.ax.xaxis, S, columns)
-        label(self.ax.yaxis, R, rows)
+
+    def write(self, pen):
+        R, S = self.array.shape
+        self.write_columns(pen, S, self.columns, self.upright)
+        self.write_rows(pen, R, self.rows)
+        high, wide = pen.height / R, pen.width / S  # of a cell, in pixels
+        if high < LETTERS.size + 1 or wide < 2 * LETTERS.size:
+            return
+        places = np.argwhere(np.isfinite(self.array))
+        values = self.array[tuple(places.T)]
+        exact = 0 if (values == values.round()).all() else 2
+        texts = [f"{value:.{exact}f}" for value in plots.settled(values)]
+        if longest(texts) > wide - 5 and self.signed:
+            texts = [f"{value:.1f}" for value in values]
+        if longest(texts) > wide - 5:
+            return
+        dark = plots.is_dark(self.image.to_rgba(values))
+        for (row, column), text, white in zip(places, texts, dark, strict=True):
+            colour = "white" if white else plots.INK
+            pen.write((column + 0.5) / S, (row + 0.5) / R, text, "mm", colour=colour)
 
     def numbers(self):
-        return plots.list_matrix(np.ma.filled(self.image.get_array(), np.nan))
+        return plots.list_matrix(self.array)
 
 
 class Bars(Panel):
@@ -148,7 +213,7 @@ class Bars(Panel):
 
     def show(self, lengths, *, xmax, marks=(), rows=None):
         """Show lengths (R,) on an axis from 0 to xmax, with marks (R,) or none."""
-        self.lengths = plots.as_array(lengths)
+        self.lengths, self.xmax, self.rows = plots.as_array(lengths), xmax, rows
         bars = [
             [(0, y - 0.4), (x, y - 0.4), (x, y + 0.4), (0, y + 0.4)]
             for y, x in enumerate(self.lengths)
@@ -157,7 +222,11 @@ class Bars(Panel):
         marks = enumerate(plots.as_array(marks))
         self.marks.set_segments([[(x, y - 0.5), (x, y + 0.5)] for y, x in marks])
         self.ax.set(xlim=(0, xmax), ylim=(len(self.lengths) - 0.5, -0.5))
-        label(self.ax.yaxis, len(self.lengths), rows)
+
+    def write(self, pen):
+        self.write_rows(pen, len(self.lengths), self.rows)
+        for share in (0, 0.5, 1):
+            pen.write(share, 1, f"{share * self.xmax:g}", "mt", shift=(0, GAP))
 
     def numbers(self):
         return plots.list_matrix(self.lengths[None])
@@ -172,8 +241,10 @@ class Curve(Panel):
 
     def make(self):
         colour, marker, dash = plots.LINES[0]
-        self.ax.set_ylim(*self.ylim)
-        self.ax.grid(color=plots.HIDDEN)
+        low, high = self.ylim
+        self.ax.set(ylim=self.ylim, yticks=[low, (low + high) / 2, high])
+        self.ax.grid(axis="y", color=plots.HIDDEN)
+        self.ax.yaxis.labelpad = 0
         self.band = self.ax.add_collection(PolyCollection([], facecolor=colour, alpha=0.25))
         (self.line,) = self.ax.plot([], [], color=colour, marker=marker, markersize=3, ls=dash)
         return [self.band, self.line]
@@ -186,51 +257,25 @@ class Curve(Panel):
         there, back = np.column_stack([x, largest]), np.column_stack([x, least])[::-1]
         self.band.set_verts([np.concatenate([there, back])])
         self.ax.set_xlim(-0.5, len(x) - 0.5)
-        label(self.ax.xaxis, len(x))
+
+    def write(self, pen):
+        self.write_columns(pen, len(self.line.get_ydata()))
 
     def numbers(self):
         return plots.list_matrix(self.line.get_ydata()[None])
 
 
-class Written(Artist):
-    """The numbers in the cells of an image, where there is room for them.
-
-    Pillow writes ten of them in the time in which matplotlib writes one.
-    """
-
-    def __init__(self, image):
-        super().__init__()
-        self.image = image
-
-    def draw(self, renderer):
-        array = np.ma.filled(self.image.get_array(), np.nan)
-        R, S = array.shape
-        left, bottom, width, height = map(round, self.axes.bbox.bounds)
-        wide, high = width / S, height / R  # of a cell, in pixels
-        if high < FONT.size + 1 or wide < FONT.size:
-            return
-        places = np.argwhere(np.isfinite(array))
-        values = array[tuple(places.T)]
-        decimals = 0 if (values == values.round()).all() else 2
-        texts = [f"{value:.{decimals}f}" for value in plots.settled(values)]
-        if max(map(FONT.getlength, texts), default=0) > wide - 5:
-            return
-        dark = plots.is_dark(self.image.to_rgba(values))
-        layer = Image.new("RGBA", (width, height))
-        write = ImageDraw.Draw(layer).text
-        for (row, column), text, white in zip(places, texts, dark, strict=True):
-            place = (column + 0.5) * wide, (row + 0.5) * high
-            write(place, text, "white" if white else plots.INK, FONT, anchor="mm")
-        renderer.draw_image(renderer.new_gc(), left, bottom, np.asarray(layer)[::-1])
+def longest(texts):
+    """Measure the longest of some texts, in pixels."""
+    return max(map(LETTERS.getlength, texts), default=0)
 
 
-def label(axis, count, names=None):
-    """Label the positions 0 to count - 1, as many as there is room for, by name or number."""
+def labels(count, names, pixels):
+    """Choose the positions from 0 to count - 1 that are labelled; returns (position, text) each."""
     room = 8
     if names is not None:
         expect.labels(names, count)
-        box = axis.axes.bbox
-        room = (box.width if axis.axis_name == "x" else box.height) // (1.1 * FONT.size)
-    places = range(0, count, next(step for step in (1, 2, 4, 8, 16) if count <= room * step))
-    shown = [f"{place}" if names is None else plots.visible(names[place]) for place in places]
-    axis.set_ticks(places, shown, parse_math=False)
+        room = pixels // (1.15 * LETTERS.size)
+    step = next(step for step in (1, 2, 4, 8, 16) if count <= room * step)
+    places = range(0, count, step)
+    return [(at, f"{at}" if names is None else plots.visible(names[at])) for at in places]

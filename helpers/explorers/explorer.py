@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import ipywidgets as widgets
 from IPython.display import display
 
+from helpers import plots
+
 WIDGET = "application/vnd.jupyter.widget-view+json"
 WHOLE_NAME = {"description_width": "initial"}
 
@@ -93,7 +95,7 @@ class Explorer:
         width, height = self.canvas.size
         picture = {
             "text/plain": repr(self),
-            "image/png": as_text(self.canvas.png(compress_level=9)),
+            "image/png": as_text(plots.small_png(self.canvas.image)),
             WIDGET: view_of(self.view),
         }
         said = {

@@ -25,6 +25,7 @@ def look(T, n_embd, scheme, base):
     forwards = mix(tokens + places)
     backwards = mix(tokens.flip(0) + places).flip(0)  # row by row the same tokens again
     change = (backwards - forwards).square().mean(dim=-1).sqrt()  # (T,)
+    xmax = next(end for end in (1, 2, 4, 8) if change.max() < end)
 
     near = f", two neighbours {plots.settled(by_distance[1].mean()):.2f}" if T > 1 else ""
     sentence = (
@@ -41,11 +42,7 @@ def look(T, n_embd, scheme, base):
                 "least": [pairs.min() for pairs in by_distance],
                 "largest": [pairs.max() for pairs in by_distance],
             },
-            "read backwards": {
-                "lengths": change,
-                "xmax": max(1.0, change.max().item()),
-                "rows": words[:T],
-            },
+            "read backwards": {"lengths": change, "xmax": xmax, "rows": words[:T]},
         },
     )
 
@@ -93,7 +90,7 @@ def explore():
     }
     panels = {
         "places": (Cells(signed=True, vmax=1.5, xlabel="channel", ylabel="place"), 2.6),
-        "how alike": (Curve(ylim=(-1.05, 1.05), xlabel="distance", ylabel="cosine"), 2.6),
+        "how alike": (Curve(ylim=(-1, 1), xlabel="distance", ylabel="cosine"), 2.6),
         "read backwards": (Bars(xlabel="change", ylabel="", margin=0.8), 1.5),
     }
     return Explorer(look, Canvas([(3.4, panels)]), controls)

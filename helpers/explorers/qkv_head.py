@@ -40,7 +40,7 @@ def look(T, head_size, scale, mask):
             },
             "weights": {"matrix": weights},
             "output": {"matrix": out},
-            "entropy": {"lengths": entropy, "marks": most, "xmax": 1.1 * most.max().item() or 1},
+            "entropy": {"lengths": entropy, "marks": most, "xmax": 1 + int(most.max())},
         },
     )
 

@@ -30,7 +30,7 @@ def look(T, spread, temperature, mask):
             "scores": {"matrix": scores.masked_fill(~allowed, float("-inf"))},
             "weights": {"matrix": weights},
             "row sums": {"matrix": weights.sum(dim=-1, keepdim=True), "columns": [""]},
-            "entropy": {"lengths": entropy, "marks": most, "xmax": 1.1 * most.max().item() or 1},
+            "entropy": {"lengths": entropy, "marks": most, "xmax": 1 + int(most.max())},
         },
     )
 

@@ -25,7 +25,8 @@ def look(prompt, layer, head, temperature, top_k, step):
     tokens, left_out, maps, logits = read(prompt, step)
     T, n_head = len(tokens), maps.shape[1]
     probs = probabilities(logits, temperature, None if top_k == "all" else top_k)[0]  # (V,)
-    likely, ids = probs.topk(LIKELY)
+    ids = logits[0].topk(LIKELY).indices
+    likely = probs[ids]
     vocabulary = model_at(step)[1].vocabulary
     following = [vocabulary[number] for number in ids]
 
@@ -48,7 +49,7 @@ def look(prompt, layer, head, temperature, top_k, step):
         "matrix": maps[layer, head],
         "rows": tokens,
         "columns": tokens,
-        "title": name_of(layer, head),
+        "title": f"{name_of(layer, head)}: rows look at columns",
     }
     panels["next token"] = {"lengths": likely, "rows": following, "xmax": 1}
     return Seen(sentence, panels)
@@ -68,27 +69,24 @@ def read(prompt, step):
     Raises ValueError for a word that the model does not know.
     """
     model, tokenizer = model_at(step)
-    words = " ".join(prompt.split())
-    first = tokenizer.split(words)[:1]
-    if first and first[0] not in tokenizer.ids:
-        words = " " + words  # most words have been read with a space before them only
-    tokens = tokenizer.split(START + words)
-    for token in tokens:
-        if token not in tokenizer.ids:
-            raise ValueError(say_unknown(token.strip(), tokenizer.vocabulary))
+    words = tokenizer.split(START + " ".join(prompt.split()))
+    tokens = [as_read(word.strip(" "), tokenizer) for word in words]
     left_out = max(len(tokens) - model.config.block_size, 0)
     tokens = tokens[left_out:]
-    idx = tokenizer.encode("".join(tokens))[None]  # (1, T)
+    idx = torch.tensor([[tokenizer.ids[token] for token in tokens]])  # (1, T)
     with torch.no_grad():
         logits = model(idx)[:, -1]  # (1, T, V) -> (1, V)
     return tokens, left_out, probe.attention_maps(model, idx), logits
 
 
-def say_unknown(word, vocabulary):
-    """Say that the model does not know a word, and name some that it knows."""
-    words = [token.strip() for token in vocabulary if token.strip()]
+def as_read(word, tokenizer):
+    """Return the token of a word, with or without a space before it. Raises ValueError for none."""
+    for token in [" " + word, word]:
+        if token in tokenizer.ids:
+            return token
+    words = [token.strip() for token in tokenizer.vocabulary if token.strip()]
     known = difflib.get_close_matches(word, words) or words[5::40]
-    return (
+    raise ValueError(
         f"The model does not know {word!r}: it has read {len(words)} words and signs and no "
         f"others. Try {', '.join(known)}."
     )
@@ -116,7 +114,7 @@ def explore():
             continuous_update=False,
             layout=widgets.Layout(width="98%"),
         ),
-        "layer": slider("layer", 0, n_layer - 1, 1),
+        "layer": slider("layer", 0, n_layer - 1, 0),
         "head": slider("head", 0, n_head - 1, 0),
         "step": choice("step", steps, last),
         "temperature": slider("temperature", 0.0, 2.0, 1.0, step=0.1),

@@ -1,15 +1,28 @@
-"""Measure what the course claims about training.
+"""Measure what the course claims about training, and how fast its explorers are.
 
 python -m helpers.maintain.bench            all of it, in about ten minutes on two cores
+python -m helpers.maintain.bench explorers  a part of it
 python -m helpers.maintain.bench --steps 3  a few steps of each, to see that it runs
 """
 
 import argparse
+import io
+import statistics
 import time
 
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
+from helpers import plots
+from helpers.explorers import (
+    loop_mean,
+    positional,
+    qkv_head,
+    softmax_mask,
+    transformer,
+    tril_matmul,
+)
 from helpers.sample import generate
 from helpers.stories import START, Oracle, is_story
 from helpers.text import CharTokenizer, load_corpus
@@ -97,16 +110,73 @@ def bench_shakespeare(steps, text):
     print(f"tinyshakespeare: {seconds:.0f} s, {loss:.3f} over the whole held-out text", flush=True)
 
 
+def bench_explorers(steps):
+    """The explorers, step by step: seconds from a new value to a new picture, and the plain way."""
+    torch.set_num_threads(1)  # as the notebooks do
+    modules = [loop_mean, tril_matmul, softmax_mask, positional, qkv_head, transformer]
+    print("explorers: median over a slider's steps, plain way, ratio (least to largest)")
+    for module in modules:
+        explorer = module.explore()
+        times, ratios = [], []
+        for number in range(steps):
+            change = changed(explorer, number)
+            begin = time.perf_counter()
+            explorer.set(**change)
+            between = time.perf_counter()
+            draw_plainly(module.look(**explorer.settings), explorer.canvas.figure)
+            times.append((between - begin, time.perf_counter() - between))
+            ratios.append(times[-1][0] / times[-1][1])
+        ours, plain = (1000 * statistics.median(column) for column in zip(*times, strict=True))
+        print(
+            f"  {module.__name__.split('.')[-1]:13} {ours:4.0f} ms, {plain:4.0f} ms, "
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            flush=True,
+        )
+
+
+def changed(explorer, number):
+    """Choose the next setting: another T, or where there is none a prompt with one word more."""
+    if "T" in explorer.controls:
+        return {"T": 1 + number * 37 % 64}
+    words = explorer.start["prompt"].split()
+    return {"prompt": " ".join((words * 4)[: 1 + number * 29 % 80])}
+
+
+def draw_plainly(seen, figure):
+    """Draw what is seen as one would without an explorer: a new figure, saved and closed."""
+    size = figure.get_size_inches()
+    figure, axes = plt.subplots(1, len(seen.panels), figsize=size, dpi=plots.DPI)
+    for ax, (name, content) in zip(axes, seen.panels.items(), strict=True):
+        if "matrix" in content:
+            ax.imshow(plots.as_array(content["matrix"]), aspect="auto")
+        elif "lengths" in content:
+            ax.barh(range(len(content["lengths"])), plots.as_array(content["lengths"]))
+        else:
+            ax.plot(plots.as_array(content["y"]))
+        ax.set_title(name)
+    figure.savefig(io.BytesIO(), format="png")
+    plt.close(figure)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m helpers.maintain.bench")
-    parser.add_argument("--steps", type=int, help="of each training, to see that it runs")
+    parser.add_argument("parts", nargs="*", help="stories, shakespeare, explorers (default: all)")
+    parser.add_argument("--steps", type=int, help="of each part, to see that it runs")
     parser.add_argument("--seeds", type=int, default=5, help="for the stories (%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--shakespeare", default="tinyshakespeare", help="a path, where offline")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    bench_stories(given.steps or 1250, given.seeds)
-    bench_shakespeare(given.steps or 2000, given.shakespeare)
+    parts = {
+        "stories": lambda: bench_stories(given.steps or 1250, given.seeds),
+        "shakespeare": lambda: bench_shakespeare(given.steps or 2000, given.shakespeare),
+        "explorers": lambda: bench_explorers(given.steps or 60),
+    }
+    unknown = set(given.parts) - parts.keys()
+    if unknown:
+        parser.error(f"there is no part {sorted(unknown)}; choose among {', '.join(parts)}")
+    for name in given.parts or parts:
+        parts[name]()
 
 
 if __name__ == "__main__":
