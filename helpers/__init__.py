@@ -16,5 +16,6 @@ checkpoint     a trained model in a file
 sample         writing text with a trained model
 train          losses and the training loop
 explorers      look: sliders, and pictures that follow them
+checks         learn: markers for the exercises
 maintain       commands for those who change the course
 """

@@ -6,6 +6,7 @@ import io
 import math
 import random
 import re
+import threading
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -419,3 +420,36 @@ def test_numbers_stand_in_their_cells_and_only_where_there_is_room():
         assert len(places) > 20
     crowd = inside(np.full((30, 30), 0.123))[3:-3, 3:-3]
     assert (crowd == crowd[0, 0]).all()
+
+
+def test_two_threads_that_move_controls_at_once_leave_the_picture_of_what_is_set():
+    explorer = softmax_mask.explore()
+
+    def move(name, values):
+        for value in values:
+            explorer.controls[name].value = value
+
+    for turn in range(3):
+        threads = [
+            threading.Thread(target=move, args=("T", [3, 20, 7, 40, 12 + turn])),
+            threading.Thread(
+                target=move, args=("mask", [False, True, False, True, bool(turn % 2)])
+            ),
+            threading.Thread(target=move, args=("spread", [0.5, 2.0, 3.0, 1.5])),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        fresh = softmax_mask.explore()
+        fresh.set(**explorer.settings)
+        assert explorer.picture.value == fresh.picture.value
+        assert explorer.said.value == fresh.said.value
+
+
+def test_a_value_that_differs_by_rounding_alone_is_not_drawn_again():
+    explorer = softmax_mask.explore()
+    explorer.look = None
+    explorer.controls["temperature"].value = 1.0000000000000002  # min + 9 steps
+    assert explorer.controls["temperature"].value != 1
+    assert explorer.settings == explorer.start

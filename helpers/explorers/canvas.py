@@ -191,7 +191,7 @@ class Cells(Panel):
         exact = 0 if (values == values.round()).all() else 2
         texts = [f"{value:.{exact}f}" for value in plots.settled(values)]
         if longest(texts) > wide - 5 and self.signed:
-            texts = [f"{value:.1f}" for value in values]
+            texts = [f"{value:.1f}" for value in values.round(1) + 0.0]  # no -0.0
         if longest(texts) > wide - 5:
             return
         dark = plots.is_dark(self.image.to_rgba(values))

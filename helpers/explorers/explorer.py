@@ -2,6 +2,7 @@
 
 import base64
 import html
+import threading
 from dataclasses import dataclass
 
 import ipywidgets as widgets
@@ -10,7 +11,6 @@ from IPython.display import display
 from helpers import plots
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-WHOLE_NAME = {"description_width": "initial"}
 
 
 @dataclass
@@ -35,7 +35,9 @@ class Explorer:
         self.start = self.settings
         self.shown = None
         self.held = False
-        self.picture, self.said = widgets.HTML(), widgets.HTML()
+        self.lock = threading.RLock()  # JupyterLab calls back from more than one thread
+        self.picture = widgets.HTML()
+        self.said = widgets.HTML(layout=widgets.Layout(min_height="4em"))  # so nothing below jumps
         reset = widgets.Button(description="Reset")
         reset.on_click(lambda button: self.set(**self.start))
         wrap = widgets.Layout(display="flex", flex_flow="row wrap")
@@ -48,40 +50,52 @@ class Explorer:
 
     @property
     def settings(self):
-        """The value of every control, by name."""
-        return {name: control.value for name, control in self.controls.items()}
+        """The value of every control, by name, without what a slider's steps add by rounding."""
+        values = {name: control.value for name, control in self.controls.items()}
+        return {
+            name: round(value, 6) if isinstance(value, float) else value
+            for name, value in values.items()
+        }
 
     def set(self, **settings):
         """Move several controls, in the order in which they stand, and draw once."""
-        self.held = True
-        try:
-            for name in [name for name in self.controls if name in settings]:
-                self.controls[name].value = settings[name]
-        finally:
-            self.held = False
-        self.redraw()
+        with self.lock:
+            self.held = True
+            try:
+                for name in [name for name in self.controls if name in settings]:
+                    self.controls[name].value = settings[name]
+            finally:
+                self.held = False
+            self.redraw()
 
     def redraw(self):
         """Show what is seen at the settings as they are now, unless it is shown already."""
-        if self.held or self.settings == self.shown:
-            return
-        self.shown = self.settings
+        with self.lock:
+            if self.held or self.settings == self.shown:
+                return
+            self.shown = self.settings
+            try:
+                self.show(self.look(**self.shown))
+            except ValueError as problem:
+                self.refuse(str(problem))
+
+    def show(self, seen):
+        """Draw what is seen, and say it."""
+        self.canvas.draw(seen.panels)
+        self.sentence, self.numbers = seen.sentence, self.canvas.numbers()
         width, height = self.canvas.size
-        try:
-            seen = self.look(**self.shown)
-        except ValueError as problem:
-            self.sentence, self.numbers = str(problem), ""
-            place = f"width:{width}px; max-width:100%; height:{height}px"
-            self.picture.value = f'<div style="{place}">{self.paragraph()}</div>'
-            self.said.value = ""
-        else:
-            self.canvas.draw(seen.panels)
-            self.sentence, self.numbers = seen.sentence, self.canvas.numbers()
-            self.picture.value = (
-                f'<img width="{width}" height="{height}" alt="{html.escape(self.sentence)}" '
-                f'src="data:image/png;base64,{as_text(self.canvas.png())}">'
-            )
-            self.said.value = self.paragraph()
+        place = f'width="{width}" height="{height}" style="max-width:100%; height:auto"'
+        source = f"data:image/png;base64,{as_text(self.canvas.png())}"
+        self.picture.value = f'<img {place} alt="{html.escape(self.sentence)}" src="{source}">'
+        self.said.value = self.paragraph()
+
+    def refuse(self, sentence):
+        """Put a sentence into the picture's place."""
+        self.sentence, self.numbers = sentence, ""
+        width, height = self.canvas.size
+        place = f"display:flow-root; width:{width}px; max-width:100%; height:{height}px"
+        self.picture.value = f'<div style="{place}">{self.paragraph()}</div>'
+        self.said.value = ""
 
     def paragraph(self):
         """Give the sentence the form in which screen readers speak it when it changes."""
@@ -121,17 +135,31 @@ def view_of(widget):
 def slider(name, low, high, value, step=1):
     """A slider for whole numbers, or for fractions where the step is one."""
     kind = widgets.IntSlider if isinstance(step, int) else widgets.FloatSlider
-    return kind(value=value, min=low, max=high, step=step, description=name, style=WHOLE_NAME)
+    return kind(value=value, min=low, max=high, step=step, **named(name))
 
 
 def choice(name, options, value):
     """A slider along a few values."""
-    return widgets.SelectionSlider(options=options, value=value, description=name, style=WHOLE_NAME)
+    straight = widgets.Layout(margin="2px")  # in line with other sliders
+    return widgets.SelectionSlider(options=options, value=value, layout=straight, **named(name))
 
 
 def switch(name, value):
     """A box to tick."""
-    return widgets.Checkbox(value=value, description=name, indent=False)
+    narrow = widgets.Layout(width="auto", margin="2px 2em 2px 1em")
+    return widgets.Checkbox(value=value, indent=False, layout=narrow, **named(name))
+
+
+def field(name, value):
+    """A line to write into; Enter tells that it is finished."""
+    wide = widgets.Layout(width="98%")
+    return widgets.Text(value=value, continuous_update=False, layout=wide, **named(name))
+
+
+def named(name):
+    """Give a control its name, whole; without a tooltip of its own, ipywidgets 8 shows `null`."""
+    tooltip = {"tooltip": name} if "tooltip" in widgets.IntSlider.class_trait_names() else {}
+    return {"description": name, "style": {"description_width": "initial"}, **tooltip}
 
 
 def keep_below(index, size):

@@ -3,13 +3,12 @@
 import difflib
 import functools
 
-import ipywidgets as widgets
 import torch
 
 from helpers import plots, probe
 from helpers.checkpoint import CHECKPOINT, SNAPSHOTS, load_checkpoint, read_checkpoint
 from helpers.explorers.canvas import Bars, Canvas, Cells
-from helpers.explorers.explorer import Explorer, Seen, choice, slider
+from helpers.explorers.explorer import Explorer, Seen, choice, field, slider
 from helpers.sample import probabilities
 from helpers.stories import START
 
@@ -108,12 +107,7 @@ def explore():
     n_layer, n_head, last = config["n_layer"], config["n_head"], trained["steps"]
     steps = [*torch.load(SNAPSHOTS, weights_only=True), last]
     controls = {
-        "prompt": widgets.Text(
-            value=PROMPT,
-            description="prompt",
-            continuous_update=False,
-            layout=widgets.Layout(width="98%"),
-        ),
+        "prompt": field("prompt", PROMPT),
         "layer": slider("layer", 0, n_layer - 1, 0),
         "head": slider("head", 0, n_head - 1, 0),
         "step": choice("step", steps, last),
@@ -121,13 +115,13 @@ def explore():
         "top_k": choice("top_k", [1, 2, 3, 5, 10, "all"], "all"),
     }
     heads = {
-        name_of(layer, head): (Cells(ylabel="" if layer == head == 0 else None), 1.5)
+        name_of(layer, head): (Cells(ylabel="" if layer == head == 0 else None), 1.3)
         for layer in range(n_layer)
         for head in range(n_head)
     }
     words = {"ylabel": "", "margin": 0.95}
     large = {
-        "one head": (Cells(**words, upright=True, below=0.8), 4.2),
+        "one head": (Cells(**words, upright=True, below=0.8), 3.8),
         "next token": (Bars(**words, xlabel="probability"), 1.9),
     }
-    return Explorer(look, Canvas([(1.5, heads), (4.2, large)]), controls)
+    return Explorer(look, Canvas([(1.3, heads), (3.8, large)]), controls)

@@ -1,4 +1,4 @@
-"""Measure what the course claims about training, and how fast its explorers are.
+"""Measure what the course claims about training, and how fast explorers and markers are.
 
 python -m helpers.maintain.bench            all of it, in about ten minutes on two cores
 python -m helpers.maintain.bench explorers  a part of it
@@ -14,7 +14,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from helpers import plots
+from helpers import checks, plots
+from helpers.checks.marker import Exercise, tasks_of
 from helpers.explorers import (
     loop_mean,
     positional,
@@ -158,9 +159,36 @@ def draw_plainly(seen, figure):
     plt.close(figure)
 
 
+def bench_checks(steps):
+    """The markers: how long it takes to mark the solution of each task, the slowest of them."""
+    torch.set_num_threads(1)  # as the notebooks do
+    modules = [getattr(checks, name) for name in checks.__all__ if name != "progress"]
+    exercises = [
+        task
+        for module in modules
+        for task in tasks_of(module).values()
+        if isinstance(task, Exercise)
+    ]
+    slowest = {}
+    for task in exercises[:steps]:
+        answers = [task.solution, *task.mistakes.values()]
+        slowest[task.name] = max(seconds_of(task.mark, answer) for answer in answers)
+    name = max(slowest, key=slowest.get)
+    print(f"checks: {len(slowest)} exercises, the slowest mark {slowest[name]:.2f} s ({name})")
+
+
+def seconds_of(work, *arguments):
+    """Measure how long a piece of work takes."""
+    begin = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - begin
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m helpers.maintain.bench")
-    parser.add_argument("parts", nargs="*", help="stories, shakespeare, explorers (default: all)")
+    parser.add_argument(
+        "parts", nargs="*", help="stories, shakespeare, explorers, checks (default: all)"
+    )
     parser.add_argument("--steps", type=int, help="of each part, to see that it runs")
     parser.add_argument("--seeds", type=int, default=5, help="for the stories (%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="(%(default)s)")
@@ -171,6 +199,7 @@ def main():
         "stories": lambda: bench_stories(given.steps or 1250, given.seeds),
         "shakespeare": lambda: bench_shakespeare(given.steps or 2000, given.shakespeare),
         "explorers": lambda: bench_explorers(given.steps or 60),
+        "checks": lambda: bench_checks(given.steps),
     }
     unknown = set(given.parts) - parts.keys()
     if unknown:

@@ -1,0 +1,273 @@
+"""Marking: tell a right answer from a nearly right one, and say what is likely wrong with it.
+
+An answer is put to work on inputs of many sizes, and compared with a solution. Where it does on all
+of them what a known wrong answer does, the hint of that mistake is given.
+"""
+
+import contextlib
+import importlib
+import inspect
+import io
+import json
+import linecache
+import traceback
+from typing import NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+SIZES = [  # (B, T, C), from small to large
+    *[(1, 1, 2), (1, 2, 2), (1, 2, 4), (2, 1, 4), (1, 3, 2), (2, 3, 4), (3, 2, 6), (3, 4, 2)],
+    *[(2, 4, 6), (4, 5, 2), (2, 5, 8), (3, 6, 4), (2, 7, 4), (5, 6, 8), (3, 8, 2), (2, 9, 6)],
+]
+CLOSE = 5e-5  # numbers that differ by less are equal
+SHOWN = 24  # an example shows tensors of at most so many numbers
+MARKED = {}  # what was marked in this kernel, {name: Verdict}
+
+
+class Verdict(NamedTuple):
+    """What a marker thinks of an answer: whether it solves the task, and what it says."""
+
+    solved: bool
+    text: str
+
+
+class Raised(NamedTuple):
+    """What went wrong in place of a result."""
+
+    text: str
+
+
+class Task:
+    """What a reader is asked for, by name. Called with an answer, it prints what it thinks."""
+
+    def __call__(self, answer):
+        verdict = self.mark(answer)
+        MARKED[self.name] = verdict
+        print(verdict.text)
+
+
+class Prediction(Task):
+    """A number, a shape or a word that a reader predicts before computing it.
+
+    `mistakes` is {wrong prediction: what to say about it}. A fraction may be rounded to two
+    decimals.
+    """
+
+    def __init__(self, name, answer, mistakes):
+        self.name, self.answer, self.mistakes = name, answer, mistakes
+
+    def mark(self, guess):
+        """Compare a guess with the answer; returns a Verdict."""
+        if guess is None:
+            return Verdict(False, "not yet: no guess")
+        guess = plain(guess)
+        if agree(guess, self.answer):
+            return Verdict(True, "right")
+        for wrong, hint in self.mistakes.items():
+            if agree(guess, wrong):
+                return Verdict(False, f"not yet, not {guess}: {hint}")
+        return Verdict(False, f"not yet, not {guess!r}")
+
+
+class Exercise(Task):
+    """A function or a class that a reader writes.
+
+    `solution` is a right answer, and gives the exercise its name. `draw(generator, B, T, C)` makes
+    the arguments of one case, with numbers of variance about 1. `mistakes` is {hint: wrong answer}.
+    `not_allowed` names functions that are not to be called, since the task is to build them.
+    `run(answer, *arguments)` puts an answer to work where it is not simply called.
+    """
+
+    def __init__(self, solution, *, draw, mistakes, not_allowed=(), run=None, sizes=SIZES):
+        self.name, self.solution, self.draw, self.sizes = solution.__name__, solution, draw, sizes
+        self.mistakes, self.not_allowed, self.run = mistakes, set(not_allowed), run
+
+    def cases(self):
+        """Draw the arguments of every case, from small to large, the same at every call."""
+        for seed, sizes in enumerate(self.sizes):
+            yield self.draw(torch.Generator().manual_seed(seed), *sizes)
+
+    def results(self, answer):
+        """Put an answer to work on every case, quietly, and without moving the random numbers."""
+        results = []
+        for arguments, untouched in zip(self.cases(), self.cases(), strict=True):
+            try:
+                with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
+                    torch.manual_seed(len(results))
+                    result = self.run(answer, *arguments) if self.run else answer(*arguments)
+                pairs = zip(arguments, untouched, strict=True)
+                kept = all(equal(*pair) for pair in pairs if torch.is_tensor(pair[0]))
+                results.append(result if kept else Raised("it changes its input; work on a copy"))
+            except Exception as error:
+                results.append(Raised(what_was_raised(error, answer)))
+        return results
+
+    def mark(self, answer):
+        """Compare an answer with the solution; returns a Verdict."""
+        if isinstance(answer, Exercise) or not callable(answer):
+            return Verdict(False, f"not yet: pass your own {self.name}, without calling it")
+        with Watch() as watch:
+            given = self.results(answer)
+        expected = self.results(self.solution)
+        cases = zip(self.cases(), expected, given, strict=True)
+        wrong = next((case for case in cases if not equal(*case[1:])), None)
+        if wrong is None:
+            borrowed = sorted(self.not_allowed & (watch.called | names_in(answer)))
+            if borrowed:
+                return Verdict(False, f"not yet: right, but {borrowed[0]} is what you are to build")
+            return Verdict(True, "right")
+        if all(result is None for result in given):
+            return Verdict(False, "not yet: returns None")
+        hints = [
+            hint
+            for hint, mistake in self.mistakes.items()
+            if all(map(equal, self.results(mistake), given))
+        ]
+        reasons = [what_differs(*wrong[1:]), *hints[:1]]
+        return Verdict(False, "\n".join([f"not yet: {': '.join(reasons)}", *self.example(*wrong)]))
+
+    def example(self, arguments, expected, given):
+        """Show one case: what went in, what should come out, and what did."""
+        names = [*inspect.signature(self.run or self.solution).parameters][bool(self.run) :]
+        lines = dict(zip(names, arguments, strict=False))
+        lines |= {"expected": expected, "given": given}
+        shown = {name: in_full(value) for name, value in lines.items()}
+        width = max(map(len, shown))
+        return [f"  {name:{width}} {text}" for name, text in shown.items() if text]
+
+
+def exercise(**how):
+    """Turn a solution, a function or a class, into the exercise that asks for it."""
+    return lambda solution: Exercise(solution, **how)
+
+
+class Watch(TorchFunctionMode):
+    """Notes the names of the torch functions that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.called = set()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.called.add(getattr(function, "__name__", ""))
+        return function(*args, **(kwargs or {}))
+
+
+def names_in(answer):
+    """List the names that the code of a function or class mentions."""
+    if inspect.isclass(answer):
+        return set().union(*map(names_in, vars(answer).values()))
+    code = getattr(answer, "__code__", None)
+    return set(code.co_names) if code else set()
+
+
+def plain(value):
+    """Turn a tensor, a size or a list into a number or a tuple."""
+    if torch.is_tensor(value):
+        value = value.tolist()
+    return tuple(value) if isinstance(value, list | torch.Size) else value
+
+
+def agree(guess, answer):
+    """Tell whether a guess is an answer, a fraction at two decimals."""
+    if isinstance(answer, float) and isinstance(guess, int | float):
+        return abs(guess - answer) < 0.0051
+    return type(guess) is type(answer) and guess == answer
+
+
+def equal(one, other):
+    """Tell whether two results are the same: tensors and numbers up to rounding."""
+    if isinstance(one, Raised) and isinstance(other, Raised):
+        return one.text.split(":")[0] == other.text.split(":")[0]
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if is_numeric(one) and is_numeric(other):
+        one, other = as_doubles(one), as_doubles(other)
+        return one.shape == other.shape and torch.allclose(
+            one, other, atol=CLOSE, rtol=CLOSE / 10, equal_nan=True
+        )
+    return type(one) is type(other) and (one is other or one == other)
+
+
+def is_numeric(value):
+    return torch.is_tensor(value) or isinstance(value, int | float)
+
+
+def as_doubles(value):
+    return torch.as_tensor(value).detach().cpu().double()
+
+
+def what_was_raised(error, answer):
+    """Say what an answer raised, and in which of its lines."""
+    said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    parts = vars(answer).values() if inspect.isclass(answer) else [answer]
+    files = {part.__code__.co_filename for part in parts if hasattr(part, "__code__")}
+    lines = [
+        (number, linecache.getline(frame.f_code.co_filename, number).strip())
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename in files
+    ]
+    return f"{said}, in line {lines[-1][0]}: {lines[-1][1]}" if lines else said
+
+
+def what_differs(expected, given):
+    """Say in a few words how a result differs from what it should be."""
+    if isinstance(given, Raised):
+        return given.text
+    if isinstance(expected, tuple) and isinstance(given, tuple | list):
+        pairs = enumerate(zip(expected, given, strict=False))
+        wrong = next(((n, pair) for n, pair in pairs if not equal(*pair)), None)
+        if len(expected) != len(given) or wrong is None:
+            return f"it returns {len(given)} things, not {len(expected)}"
+        return f"of what it returns, number {wrong[0]} is wrong: {what_differs(*wrong[1])}"
+    if not is_numeric(given) or not is_numeric(expected):
+        return f"it returns {given!r}" if given is None else f"it returns a {type(given).__name__}"
+    expected, given = as_doubles(expected), as_doubles(given)
+    if expected.shape != given.shape:
+        return f"the shape is {tuple(given.shape)}, not {tuple(expected.shape)}"
+    if given.isnan().any() and not expected.isnan().any():
+        return "it holds nan"
+    if expected.dim() >= 2 and expected.shape[-1] > 1 and (expected >= 0).all():
+        sums, right = given.sum(dim=-1).flatten(), expected.sum(dim=-1).flatten()
+        row = (sums - right).abs().argmax()
+        if torch.allclose(right, torch.ones_like(right)) and abs(sums[row] - 1) > 0.005:
+            return f"row {row % expected.shape[-2]} sums to {sums[row]:.2f}"
+    if not expected.dim():
+        return f"it is {given:.4g}, not {expected:.4g}"
+    place = (given - expected).abs().flatten().argmax()
+    index = ", ".join(str(n.item()) for n in torch.unravel_index(place, given.shape))
+    return f"at [{index}] it is {given.flatten()[place]:.4g}, not {expected.flatten()[place]:.4g}"
+
+
+def in_full(value):
+    """Write a small tensor, or a number or text, in full; nothing for all else."""
+    if torch.is_tensor(value):
+        if value.numel() > SHOWN:
+            return f"a tensor of shape {tuple(value.shape)}"
+        return str(rounded(value.detach().tolist()))
+    if isinstance(value, Raised) or callable(value):
+        return ""
+    return ", ".join(map(in_full, value)) if isinstance(value, tuple | list) else repr(value)
+
+
+def rounded(numbers):
+    """Round nested lists of numbers to four digits."""
+    if isinstance(numbers, list):
+        return [rounded(number) for number in numbers]
+    return float(f"{numbers:.4g}") if isinstance(numbers, float) else numbers
+
+
+def tasks_of(module):
+    """List the tasks of a module of markers, {name: Task}, in their order."""
+    return {name: task for name, task in vars(module).items() if isinstance(task, Task)}
+
+
+def report(stem, answers):
+    """Mark every task of a notebook by its name among the answers; print verdicts as JSON."""
+    verdicts = []
+    for name, task in tasks_of(importlib.import_module(f"helpers.checks.{stem}")).items():
+        given = name in answers
+        verdict = task.mark(answers[name]) if given else Verdict(False, f"there is no {name}")
+        verdicts.append({"name": name, "solved": verdict.solved, "said": verdict.text})
+    print(json.dumps(verdicts))

@@ -1,0 +1,403 @@
+"""Every marker tells right from nearly right: solutions pass, mistakes get their own hint."""
+
+import ast
+import copy
+import importlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+import torch
+from test_nbval_catches import course, nbval, run
+
+from helpers import checks
+from helpers.checks import marker
+from helpers.checks.marker import MARKED, SIZES, Exercise, Prediction, equal, tasks_of
+from helpers.maintain.refresh import NOTEBOOKS
+
+__all__ = ["course"]
+
+PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
+MODULES = {path.stem: importlib.import_module(f"helpers.checks.{path.stem[3:]}") for path in PATHS}
+TASKS = [(stem, task) for stem, module in MODULES.items() for task in tasks_of(module).values()]
+MISTAKES = [(task, *mistake) for _, task in TASKS for mistake in task.mistakes.items()]
+
+
+def name_of(case):
+    return f"{case.name}" if hasattr(case, "name") else case if isinstance(case, str) else "wrong"
+
+
+each_task = pytest.mark.parametrize(("stem", "task"), TASKS, ids=name_of)
+each_exercise = pytest.mark.parametrize(
+    ("stem", "task"), [case for case in TASKS if isinstance(case[1], Exercise)], ids=name_of
+)
+
+
+def cells_of(stem):
+    return nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
+
+
+def namespace(stem):
+    """What a reader has imported by the time of the exercises, and what the notebook built."""
+    names = dict(vars(importlib.import_module(f"helpers.{stem[3:]}")))
+    exec("import torch", names)
+    for cell in cells_of(stem):
+        if cell.cell_type == "code":
+            imports = [
+                node
+                for node in ast.parse(cell.source).body
+                if isinstance(node, ast.Import | ast.ImportFrom)
+            ]
+            exec(ast.unparse(ast.Module(imports, [])), names)
+    return names
+
+
+def place_of(stem, task):
+    """Find the marker cell of a task; returns (cells, its number)."""
+    cells = cells_of(stem)
+    call = f"checks.{stem[3:]}.{task.name}({task.name})"
+    (place,) = [number for number, cell in enumerate(cells) if cell.source == call]
+    return cells, place
+
+
+def solution_of(stem, task):
+    """The folded solution of a task, as a reader finds it."""
+    cells, place = place_of(stem, task)
+    (code,) = re.findall(
+        r"<summary>Solution</summary>\n\n```python\n(.*?)\n```\n\n</details>",
+        cells[place + 1].source,
+        re.DOTALL,
+    )
+    return code
+
+
+def answer_in(code, stem, task):
+    names = namespace(stem)
+    exec(code, names)
+    return names[task.name]
+
+
+def test_there_are_about_thirty_exercises_and_120_wrong_answers():
+    print(f"{len(TASKS)} exercises, {len(MISTAKES)} wrong answers")
+    assert 28 <= len(TASKS) <= 40
+    assert len(MISTAKES) >= 120
+    for stem, module in MODULES.items():
+        tasks = tasks_of(module)
+        assert 4 <= len(tasks) <= 8, stem
+        assert any(isinstance(task, Prediction) for task in tasks.values()), stem
+        assert all(task.name == name for name, task in tasks.items()), stem
+        assert all(len(task.mistakes) >= 3 for task in tasks.values()), stem
+
+
+@each_task
+def test_an_exercise_has_a_level_a_time_two_hints_and_a_solution(stem, task):
+    cells, place = place_of(stem, task)
+    asked, below = cells[place - 2].source, cells[place + 1].source
+    assert re.match(r"### \d+\. .+\n\n\*[A-Z][\w ]+, \d+ minutes?\.\*", asked), asked
+    folded = re.findall(r"<details><summary>(.*?)</summary>\n\n.*?\n\n</details>", below, re.DOTALL)
+    assert folded == ["Hint 1", "Hint 2", "Solution"]
+
+
+@each_task
+def test_the_stub_is_not_yet_solved_and_says_so_in_a_line(stem, task, capsys):
+    cells, place = place_of(stem, task)
+    task(answer_in(cells[place - 1].source, stem, task))
+    said = capsys.readouterr().out
+    assert said.startswith("not yet")
+    assert MARKED.pop(task.name).solved is False
+    (output,) = cells[place].outputs
+    assert output.text == said
+
+
+@each_task
+def test_the_folded_solution_is_right(stem, task):
+    assert task.mark(answer_in(solution_of(stem, task), stem, task)) == (True, "right")
+
+
+@pytest.mark.parametrize(("task", "one", "other"), MISTAKES, ids=name_of)
+def test_a_wrong_answer_is_rejected_with_its_own_hint(task, one, other):
+    wrong, hint = (other, one) if isinstance(task, Exercise) else (one, other)
+    verdict = task.mark(wrong)
+    hints = task.mistakes if isinstance(task, Exercise) else task.mistakes.values()
+    assert not verdict.solved
+    assert [known for known in hints if known in verdict.text] == [hint]
+
+
+@each_exercise
+def test_answers_of_every_odd_kind_are_refused_in_words(stem, task):
+    def raises(*arguments):
+        raise RuntimeError("a mistake\nof the reader")
+
+    odd = [None, 3, "text", torch.zeros(2), raises, lambda: 1, lambda *x: "text", lambda *x: [x]]
+    odd += [
+        lambda *x: torch.zeros(7, 9),
+        lambda *x: (1, 2, 3),
+        lambda *x: 0.0,
+        type("Empty", (), {}),
+    ]
+    for answer in odd:
+        verdict = task.mark(answer)
+        assert not verdict.solved
+        assert verdict.text.startswith("not yet")
+        assert "Traceback" not in verdict.text
+    assert len(verdict.text) < 2000
+
+
+@each_exercise
+def test_a_stored_constant_is_refused(stem, task):
+    if task.run:
+        return
+    for arguments in task.cases():
+        kept = task.solution(*arguments)
+        assert not task.mark(lambda *x, kept=kept: kept).solved
+
+
+@each_exercise
+def test_marking_leaves_random_numbers_and_answers_as_they_were(stem, task):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    assert task.mark(task.solution).solved
+    assert task.mark(task.solution).solved
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+SWAPS = {"tril": "triu", "max": "min", "amax": "amin", "argmax": "argmin", "mean": "sum"}
+SWAPS |= {"exp": "square", "log": "square", "zeros_like": "ones_like", "zeros": "ones"}
+SWAPS |= {other: one for one, other in SWAPS.items() if other != "square"}
+DROPPED = {
+    "sqrt",
+    "masked_fill",
+    "transpose",
+    "permute",
+    "flip",
+    "contiguous",
+    "square",
+    "exp",
+    "log",
+}
+OPERATORS = [
+    (ast.Add, ast.Sub),
+    (ast.Mult, ast.Div),
+    (ast.FloorDiv, ast.Mult),
+    (ast.MatMult, ast.Mult),
+]
+COMPARED = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.LtE, ast.GtE)]
+
+
+def changes(node):
+    """Every small change of a piece of code: one token more, less or other."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        part = "id" if isinstance(node, ast.Name) else "attr"
+        if getattr(node, part) in SWAPS:
+            yield changed(node, part, SWAPS[getattr(node, part)])
+        if isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
+            yield node.value
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        for one, other in [*OPERATORS, *(pair[::-1] for pair in OPERATORS)]:
+            if isinstance(node.op, one):
+                yield changed(node, "op", other())
+        if isinstance(node.op, ast.Pow):
+            yield node.left
+    if isinstance(node, ast.Compare):
+        for one, other in [*COMPARED, *(pair[::-1] for pair in COMPARED)]:
+            if isinstance(node.ops[0], one):
+                yield changed(node, "ops", [other()])
+    if isinstance(node, ast.UnaryOp):
+        yield node.operand
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        for value in {node.value - 1, node.value + 1, 0, 1, -1, -2} - {node.value}:
+            yield changed(node, "value", value)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield changed(node, "value", not node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in DROPPED and not isinstance(node.func.value, ast.Name):
+            yield node.func.value
+        if node.func.attr in DROPPED - {"exp", "log"} and isinstance(node.func.value, ast.Name):
+            yield node.args[0] if node.func.value.id in ("torch", "F", "math") else node.func.value
+    if isinstance(node, ast.BoolOp | ast.BinOp) and isinstance(
+        getattr(node, "op", None), ast.BitAnd | ast.BitOr
+    ):
+        yield from (node.left, node.right)
+
+
+def changed(node, part, value):
+    other = copy.copy(node)
+    setattr(other, part, value)
+    return other
+
+
+class Replace(ast.NodeTransformer):
+    def __init__(self, old, new):
+        self.old, self.new = old, new
+
+    def visit(self, node):
+        return self.new if node is self.old else super().generic_visit(node)
+
+
+def mutants(code):
+    """Write the code once for every small change of one of its parts."""
+    places = range(len(list(ast.walk(ast.parse(code)))))
+    for place in places:
+        for number in range(len(list(changes([*ast.walk(ast.parse(code))][place])))):
+            tree = ast.parse(code)
+            node = [*ast.walk(tree)][place]
+            new = list(changes(node))[number]
+            mutant = ast.unparse(ast.fix_missing_locations(Replace(node, new).visit(tree)))
+            if mutant != ast.unparse(ast.parse(code)):
+                yield mutant
+
+
+def many_cases(task):
+    """Draw 200 inputs, most of them of sizes that the marker does not use."""
+    sizes = list(task.sizes)
+    if task.sizes is SIZES:
+        sizes += [(B, T, C) for B in (1, 2, 4) for T in (1, 2, 3, 6, 11) for C in (2, 4, 6)]
+    for number in range(200):
+        yield (
+            number,
+            task.draw(torch.Generator().manual_seed(1000 + number), *sizes[number % len(sizes)]),
+        )
+
+
+def outcomes(task, answer):
+    wider = copy.copy(task)
+    wider.cases = lambda: (arguments for _, arguments in many_cases(task))
+    return wider.results(answer)
+
+
+@pytest.mark.slow
+@each_exercise
+def test_no_small_change_of_a_solution_passes_unless_it_changes_nothing(stem, task):
+    code = solution_of(stem, task)
+    right = outcomes(task, task.solution)
+    checked = 0
+    for mutant in dict.fromkeys(mutants(code)):
+        answer = answer_in(mutant, stem, task)
+        if task.mark(answer).solved:
+            assert all(map(equal, outcomes(task, answer), right)), mutant
+        checked += 1
+    print(f"{task.name}: {checked} mutants")
+    assert checked >= 3
+
+
+@pytest.mark.parametrize("name", ["running_max"])
+def test_what_is_to_be_built_must_not_be_called(name):
+    (task,) = [task for _, task in TASKS if task.name == name]
+    verdict = task.mark(lambda x: torch.cummax(x, dim=1).values)
+    assert verdict == (False, "not yet: right, but cummax is what you are to build")
+    verdict = task.mark(lambda x: getattr(torch, "cum" + "max")(x, dim=1).values)
+    assert verdict == (False, "not yet: right, but cummax is what you are to build")
+
+
+def test_what_was_raised_is_said_with_its_line():
+    (task,) = [task for _, task in TASKS if task.name == "mean_before"]
+    code = "def mean_before(x):\n    out = x.mean(dim=1)\n    return out + missing"
+    assert task.mark(answer_in(code, "01_loop_mean", task)).text.startswith(
+        "not yet: NameError: name 'missing' is not defined, in line 3"
+    )
+
+
+def test_an_answer_that_changes_its_input_is_told_so():
+    (task,) = [task for _, task in TASKS if task.name == "mean_before"]
+
+    def in_place(x):
+        out = task.solution(x)
+        x.zero_()
+        return out
+
+    assert "it changes its input" in task.mark(in_place).text
+
+
+def test_what_an_answer_prints_is_not_shown(capsys):
+    (task,) = [task for _, task in TASKS if task.name == "mean_before"]
+    task.mark(lambda x: print("busy") or task.solution(x))
+    assert capsys.readouterr().out == ""
+
+
+def test_progress_lists_what_was_marked(capsys, monkeypatch):
+    monkeypatch.setattr(marker, "MARKED", {})
+    monkeypatch.setattr(checks, "MARKED", marker.MARKED)
+    checks.loop_mean.predict_calls(15)
+    checks.loop_mean.mean_before(lambda x: None)
+    capsys.readouterr()
+    checks.progress()
+    assert capsys.readouterr().out.splitlines() == [
+        "1 of 2 solved",
+        "  solved   predict_calls",
+        "  not yet  mean_before",
+    ]
+
+
+def fill_in(path, stem, tasks):
+    """Write the folded solutions of some tasks into a notebook."""
+    notebook = nbformat.read(path, as_version=4)
+    for task in tasks:
+        _, place = place_of(stem, task)
+        notebook.cells[place - 1].source = solution_of(stem, task)
+    nbformat.write(notebook, path)
+
+
+def command(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "helpers.checks", *arguments],
+        cwd=NOTEBOOKS.parent,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_filled_in_notebook_is_marked_from_a_terminal(tmp_path):
+    path = tmp_path / "handed_in.ipynb"
+    shutil.copy(NOTEBOOKS / "01_loop_mean.ipynb", path)
+    tasks = list(tasks_of(checks.loop_mean).values())
+    fill_in(path, "01_loop_mean", tasks[:3])
+    notebook = nbformat.read(path, as_version=4)
+    _, place = place_of("01_loop_mean", tasks[3])
+    notebook.cells[place - 1].source = "def running_max(x)\n    return x"  # no colon
+    notebook.cells[place].source = "checks.loop_mean.running_max.mark = lambda answer: (True, '')"
+    nbformat.write(notebook, path)
+    code, table, _ = command("--notebook", str(path))
+    assert code == 0
+    assert table.splitlines()[-1] == f"3 of {len(tasks)} solved"
+    assert re.search(r"running_max +there is no running_max", table)
+    code, said, _ = command("--notebook", str(path), "--json")
+    marked = json.loads(said)
+    assert [task["name"] for task in marked["tasks"] if task["solved"]] == [
+        task.name for task in tasks[:3]
+    ]
+    assert marked["solved"] == 3
+    assert marked["of"] == len(tasks)
+
+
+def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path):
+    for name, content in [("none.ipynb", None), ("text.ipynb", "hello"), ("other.ipynb", "{}")]:
+        path = tmp_path / name
+        if content is not None:
+            path.write_text(content, encoding="utf-8")
+        code, _, said = command("--notebook", str(path))
+        assert code == 1
+        assert name in said
+        assert "Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", MODULES)
+def test_a_reader_who_solves_runs_and_saves_keeps_green_outputs(course, stem):
+    path = course / "notebooks" / f"{stem}.ipynb"
+    tasks = list(tasks_of(MODULES[stem]).values())
+    fill_in(path, stem, tasks)
+    solved = run(path, None)
+    nbformat.write(solved, path)
+    said = [
+        cell.outputs[0].text for cell in solved.cells if re.match(r"checks\.\w+\.", cell.source)
+    ]
+    assert said == ["right\n"] * len(tasks)
+    passed, printed = nbval(course, [stem])
+    assert passed, printed
