@@ -25,7 +25,8 @@ def bad_habits(code):
             found.append("softmax without dim")
         if name in ("read_text", "write_text") and "encoding" not in named:
             found.append(f"{name} without encoding")
-        if name in ("open", "fdopen") and "encoding" not in named and not binary:
+        picture = ast.unparse(call.func) == "Image.open"
+        if name in ("open", "fdopen") and "encoding" not in named and not binary and not picture:
             found.append("open without encoding")
     for method in (node for node in ast.walk(ast.parse(code)) if is_forward(node)):
         for call in (node for node in ast.walk(method) if isinstance(node, ast.Call)):
@@ -69,6 +70,7 @@ def test_no_module_has_a_bad_habit(path):
         ("open(path, 'rb')", []),
         ("open(path, mode='wb')", []),
         ("open(path, encoding='utf-8')", []),
+        ("Image.open(path)", []),
     ],
 )
 def test_bad_habits_are_found(code, found):

@@ -89,26 +89,25 @@ class Exercise(Task):
             yield self.draw(torch.Generator().manual_seed(seed), *sizes)
 
     def results(self, answer):
-        """Put an answer to work on every case, quietly, and without moving the random numbers."""
-        results = []
-        for arguments, untouched in zip(self.cases(), self.cases(), strict=True):
+        """Put an answer to work on one case after another; yields what it returns, or raised."""
+        for seed, (arguments, untouched) in enumerate(zip(self.cases(), self.cases(), strict=True)):
             try:
                 with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
-                    torch.manual_seed(len(results))
+                    torch.manual_seed(seed)
                     result = self.run(answer, *arguments) if self.run else answer(*arguments)
                 pairs = zip(arguments, untouched, strict=True)
                 kept = all(equal(*pair) for pair in pairs if torch.is_tensor(pair[0]))
-                results.append(result if kept else Raised("it changes its input; work on a copy"))
+                result = result if kept else Raised("it changes its input; work on a copy")
             except Exception as error:
-                results.append(Raised(what_was_raised(error, answer)))
-        return results
+                result = Raised(what_was_raised(error, answer))
+            yield result
 
     def mark(self, answer):
         """Compare an answer with the solution; returns a Verdict."""
         if isinstance(answer, Exercise) or not callable(answer):
             return Verdict(False, f"not yet: pass your own {self.name}, without calling it")
         with Watch() as watch:
-            given = self.results(answer)
+            given = list(self.results(answer))
         expected = self.results(self.solution)
         cases = zip(self.cases(), expected, given, strict=True)
         wrong = next((case for case in cases if not equal(*case[1:])), None)

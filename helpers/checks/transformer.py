@@ -39,7 +39,7 @@ def picked(logp, targets):
 
 def shifted(logits, idx):
     """Pick the log probabilities of the tokens that come next.  -> (B, T - 1)"""
-    return picked(logits.log_softmax(-1)[:, :-1], idx[:, 1:])
+    return picked(logits.log_softmax(dim=-1)[:, :-1], idx[:, 1:])
 
 
 @exercise(
@@ -47,22 +47,22 @@ def shifted(logits, idx):
     not_allowed=["cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"],
     mistakes={
         "position t has to say token t + 1, not token t, which it has read": lambda logits, idx: (
-            -picked(logits.log_softmax(-1), idx).mean()
+            -picked(logits.log_softmax(dim=-1), idx).mean()
         ),
         "the last position is left out, as it should be, but the targets are not shifted": (
-            lambda logits, idx: -picked(logits.log_softmax(-1), idx)[:, :-1].mean()
+            lambda logits, idx: -picked(logits.log_softmax(dim=-1), idx)[:, :-1].mean()
         ),
         "shifted the other way: that asks for the token before": lambda logits, idx: (
-            -picked(logits[:, 1:].log_softmax(-1), idx[:, :-1]).mean()
+            -picked(logits[:, 1:].log_softmax(dim=-1), idx[:, :-1]).mean()
         ),
         "nothing is known of what follows the last token; leave the last position out": (
-            lambda logits, idx: -picked(logits.log_softmax(-1), idx.roll(-1, dims=1)).mean()
+            lambda logits, idx: -picked(logits.log_softmax(dim=-1), idx.roll(-1, dims=1)).mean()
         ),
         "that softmax compares positions; it has to compare the tokens of the vocabulary": (
-            lambda logits, idx: -picked(logits[:, :-1].log_softmax(1), idx[:, 1:]).mean()
+            lambda logits, idx: -picked(logits[:, :-1].log_softmax(dim=1), idx[:, 1:]).mean()
         ),
         "one softmax too many: logits go in, not probabilities": lambda logits, idx: (
-            -shifted(logits.softmax(-1), idx).mean()
+            -shifted(logits.softmax(dim=-1), idx).mean()
         ),
         "that is the sum over positions, not the mean": lambda logits, idx: (
             -shifted(logits, idx).sum()
@@ -228,44 +228,46 @@ def kept(logits, top_k):
     mistakes={
         "below 1 the temperature must make likely tokens likelier; it divides": (
             lambda logits, temperature, top_k: (
-                (logits * temperature).masked_fill(~kept(logits, top_k), HIDDEN).softmax(-1)
+                (logits * temperature).masked_fill(~kept(logits, top_k), HIDDEN).softmax(dim=-1)
             )
         ),
         "the temperature has no effect; it divides the logits, before the softmax": (
             lambda logits, temperature, top_k: logits.masked_fill(
                 ~kept(logits, top_k), HIDDEN
-            ).softmax(-1)
+            ).softmax(dim=-1)
         ),
         "one softmax too many: temperature and top_k work on the logits": (
             lambda logits, temperature, top_k: (
-                (logits.softmax(-1) / temperature)
+                (logits.softmax(dim=-1) / temperature)
                 .masked_fill(~kept(logits, top_k), HIDDEN)
-                .softmax(-1)
+                .softmax(dim=-1)
             )
         ),
-        "top_k is not used": lambda logits, temperature, top_k: (logits / temperature).softmax(-1),
+        "top_k is not used": lambda logits, temperature, top_k: (logits / temperature).softmax(
+            dim=-1
+        ),
         "those are the least likely tokens": lambda logits, temperature, top_k: (
-            (logits / temperature).masked_fill(~kept(-logits, top_k), HIDDEN).softmax(-1)
+            (logits / temperature).masked_fill(~kept(-logits, top_k), HIDDEN).softmax(dim=-1)
         ),
         "drop tokens before the softmax, so that those kept share everything": (
             lambda logits, temperature, top_k: (
-                (logits / temperature).softmax(-1) * kept(logits, top_k)
+                (logits / temperature).softmax(dim=-1) * kept(logits, top_k)
             )
         ),
         "a logit of 0 is not a probability of 0; what does the softmax make 0?": (
             lambda logits, temperature, top_k: (
-                (logits / temperature).masked_fill(~kept(logits, top_k), 0).softmax(-1)
+                (logits / temperature).masked_fill(~kept(logits, top_k), 0).softmax(dim=-1)
             )
         ),
         "one token too few is kept": lambda logits, temperature, top_k: (
             (logits / temperature)
             .masked_fill(logits <= logits.topk(top_k).values[:, -1:], HIDDEN)
-            .softmax(-1)
+            .softmax(dim=-1)
         ),
         "each row keeps top_k tokens of its own": lambda logits, temperature, top_k: (
             (logits / temperature)
             .masked_fill(logits < logits.flatten().topk(top_k).values[-1], HIDDEN)
-            .softmax(-1)
+            .softmax(dim=-1)
         ),
     },
 )
@@ -288,7 +290,8 @@ class Teller(nn.Module):
 
     def forward(self, idx):
         T = idx.shape[1]
-        back = torch.arange(T)[:, None] - torch.arange(T)  # (T, T)
+        place = torch.arange(T, device=idx.device)
+        back = place[:, None] - place  # (T, T)
         votes = self.says[back.clamp(min=0), idx[:, None]]  # (B, T, T, V)
         return (votes * (back >= 0)[..., None]).sum(dim=2)  # (B, T, T, V) -> (B, T, V)
 
