@@ -8,8 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 from test_nbval_catches import course, nbval, run
@@ -333,6 +335,46 @@ def test_progress_lists_what_was_marked(capsys, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize("guess", [15, 15.0, torch.tensor(15), np.int64(15), Fraction(15)])
+def test_a_prediction_is_compared_by_its_value(guess):
+    assert checks.loop_mean.predict_calls.mark(guess) == (True, "right")
+
+
+def test_a_prediction_in_quotes_is_told_so():
+    assert checks.loop_mean.predict_calls.mark("15").text == "not yet: write it without quotes"
+
+
+def test_whole_numbers_are_not_taken_for_fractions():
+    task = checks.positional.to_ids
+    verdict = task.mark(lambda *arguments: task.solution(*arguments).float())
+    assert verdict.text.startswith("not yet: it holds torch.float32, not torch.int64")
+
+
+def test_a_helper_of_the_reader_may_have_the_name_of_a_torch_function():
+    task = checks.softmax_mask.softmax_by_hand
+    code = (
+        "def softmax(x):\n    return solution(x)\n\ndef softmax_by_hand(x):\n    return softmax(x)"
+    )
+    names = {"solution": task.solution}
+    exec(code, names)
+    assert task.mark(names["softmax_by_hand"]).solved
+
+
+def test_an_answer_that_is_interrupted_is_told_so():
+    def endless(x):
+        raise KeyboardInterrupt
+
+    assert "come to an end" in checks.loop_mean.mean_before.mark(endless).text
+
+
+@pytest.mark.stored
+@pytest.mark.parametrize("stem", MODULES)
+def test_stored_progress_lists_the_exercises_of_the_notebook(stem):
+    (cell,) = [cell for cell in cells_of(stem) if cell.source == "checks.progress()"]
+    listed = [line.split()[-1] for line in cell.outputs[0].text.splitlines()[1:]]
+    assert listed == list(tasks_of(MODULES[stem]))
+
+
 def fill_in(path, stem, tasks):
     """Write the folded solutions of some tasks into a notebook."""
     notebook = nbformat.read(path, as_version=4)
@@ -353,28 +395,67 @@ def command(*arguments):
     return done.returncode, done.stdout, done.stderr
 
 
+def handed_in(path, changes):
+    """Write a copy of notebook 01 with these answers, {task: code}, and others solved."""
+    shutil.copy(NOTEBOOKS / "01_loop_mean.ipynb", path)
+    stem, tasks = "01_loop_mean", list(tasks_of(checks.loop_mean).values())
+    fill_in(path, stem, tasks)
+    notebook = nbformat.read(path, as_version=4)
+    for task in tasks:
+        if task.name in changes:
+            _, place = place_of(stem, task)
+            notebook.cells[place - 1].source = changes[task.name]
+    nbformat.write(notebook, path)
+    return [task.name for task in tasks]
+
+
 @pytest.mark.slow
 def test_a_filled_in_notebook_is_marked_from_a_terminal(tmp_path):
     path = tmp_path / "handed_in.ipynb"
-    shutil.copy(NOTEBOOKS / "01_loop_mean.ipynb", path)
-    tasks = list(tasks_of(checks.loop_mean).values())
-    fill_in(path, "01_loop_mean", tasks[:3])
-    notebook = nbformat.read(path, as_version=4)
-    _, place = place_of("01_loop_mean", tasks[3])
-    notebook.cells[place - 1].source = "def running_max(x)\n    return x"  # no colon
-    notebook.cells[place].source = "checks.loop_mean.running_max.mark = lambda answer: (True, '')"
-    nbformat.write(notebook, path)
-    code, table, _ = command("--notebook", str(path))
-    assert code == 0
-    assert table.splitlines()[-1] == f"3 of {len(tasks)} solved"
-    assert re.search(r"running_max +there is no running_max", table)
+    noisy = """def mean_before(x):
+    import sys, warnings
+    print("busy", file=sys.stderr)
+    warnings.warn("busy")
+    display(x)
+    out = torch.zeros_like(x)
+    for t in range(1, x.shape[1]):
+        out[:, t] = x[:, :t].mean(dim=1)
+    return out"""
+    changed = {
+        "predict_calls": "predict_calls = 15.0\nchecks.loop_mean.predict_calls = print",
+        "mean_before": noisy,
+        "window_mean": "def window_mean(x, window)\n    return x",
+        "running_max": "def running_max(x):\n    while True:\n        pass",
+        "recent_mean": "",
+        "who_looks_at_whom": "def who_looks_at_whom(layer, T):\n    "
+        "return checks.loop_mean.who_looks_at_whom.solution(layer, T)",
+    }
+    names = handed_in(path, changed)
     code, said, _ = command("--notebook", str(path), "--json")
     marked = json.loads(said)
-    assert [task["name"] for task in marked["tasks"] if task["solved"]] == [
-        task.name for task in tasks[:3]
-    ]
-    assert marked["solved"] == 3
-    assert marked["of"] == len(tasks)
+    assert code == 0
+    assert [task["name"] for task in marked["tasks"]] == names
+    assert [task["name"] for task in marked["tasks"] if task["solved"]] == names[:2]
+    assert (marked["solved"], marked["of"]) == (2, len(names))
+    said = {task["name"]: task["said"] for task in marked["tasks"]}
+    assert said["window_mean"].startswith("not yet: its cell fails with SyntaxError: expected ':'")
+    assert "does every loop come to an end?" in said["running_max"]
+    assert said["recent_mean"] == "not yet: there is no recent_mean"
+    assert said["who_looks_at_whom"] == "not yet: it asks the marker for the solution"
+
+
+@pytest.mark.slow
+def test_a_notebook_that_stops_its_kernel_is_named_with_the_cell(tmp_path):
+    path = tmp_path / "handed_in.ipynb"
+    handed_in(path, {"mean_before": "import os\nos._exit(1)"})
+    code, table, said = command("--notebook", str(path))
+    assert code == 1
+    assert "handed_in.ipynb stopped its kernel, in the cell that begins with 'import os'" in said
+    handed_in(path, {})
+    code, table, said = command("--notebook", str(path))
+    assert code == 0
+    assert table.splitlines()[-1] == "6 of 6 solved"
+    assert said == ""
 
 
 def test_a_file_that_is_no_notebook_is_refused(tmp_path):

@@ -115,7 +115,7 @@ def direct_loop_mean(T, t):
         "means": means,
         "every row": weights,
     }
-    said = {f"Step {t} .* become {NUMBER} and ": means[t, 0], f"and {NUMBER}.$": means[t, 1]}
+    said = {f"Position {t} .* become {NUMBER} and ": means[t, 0], f"and {NUMBER}.$": means[t, 1]}
     return panels, said
 
 
@@ -131,7 +131,7 @@ def direct_tril_matmul(T, row, column):
     }
     said = {
         f"^Row {row} .* column {column} .* = {NUMBER}": x[: row + 1, column].mean(),
-        f"{NUMBER} · {x[row, column]:.0f} =": 1 / (row + 1),
+        f"1/(\\d+) · {x[row, column]:.0f} =": row + 1,
         f"(\\d+) of {T}.$": row + 1,
     }
     return panels, said
@@ -181,10 +181,12 @@ def direct_positional(T, n_embd, scheme, base):
     said = {
         f"{scheme}, {T} of them with n_embd = {n_embd}.* change by {NUMBER}": change.min(),
         f"to {NUMBER}.$": change.max(),
-        f"alike by {NUMBER}": diagonals[0].mean(),
     }
-    if T > 1:
-        said[f"neighbours {NUMBER}"] = diagonals[1].mean()
+    if scheme == "none":
+        how_alike = tuple(np.full(T, np.nan) for _ in how_alike)
+        panels["how alike"] = how_alike
+    elif T > 1:
+        said[f"neighbours are alike by {NUMBER}"] = diagonals[1].mean()
     return panels, said
 
 
@@ -204,7 +206,7 @@ def direct_qkv_head(T, head_size, scale, mask):
         "entropy": (entropy(weights), np.log((~hidden).sum(axis=-1))),
     }
     said = {
-        f"head_size = {head_size} .* spread of {NUMBER}": scaled.std(),
+        f"head_size = {head_size}, .* spread of {NUMBER}": scaled.std(),
         f"{T} by {T} cells.* entropy of {NUMBER}": entropy(weights).mean(),
     }
     return panels, said
@@ -238,7 +240,7 @@ def direct_transformer(prompt, layer, head, temperature, top_k, step):
     panels = {**dict(zip(names, maps, strict=True)), "one head": one}
     panels["next token"] = likely, np.array([])
     said = {
-        f"^After {step} steps.* {T} token.* layer {layer}, head {head} puts {NUMBER}": one[
+        f"^After {step} steps.* {T} token.* layer {layer}, head {head} gives {NUMBER}": one[
             -1
         ].max(),
         f"with {NUMBER}.$": likely[0],

@@ -110,12 +110,14 @@ def notebook(request, browser, classic):
     page.evaluate("() => { Jupyter.notebook.execute_all_cells() }")
     cell = page.locator(".code_cell", has=page.locator(".widget-hslider"))
     cell.wait_for(timeout=60_000)
+    place = cell.locator(".widget-vbox > .widget-html")
     yield SimpleNamespace(
         page=page,
         complaints=complaints,
         cell=cell,
-        picture=cell.locator(".widget-vbox > .widget-html img"),
-        said=cell.locator("p[role=status]"),
+        place=place,
+        picture=place.locator("img"),
+        said=cell.locator(".output_area").nth(1),
         module=module_of(stem),
         moves=MOVES[stem],
     )
@@ -152,7 +154,7 @@ def check(explorer):
 
     sentence = explorer.module.look(**explorer.settings).sentence
     expect(explorer.picture).to_have_attribute("alt", sentence, timeout=20_000)
-    expect(explorer.said).to_have_text(sentence)
+    expect(explorer.said.get_by_role("status")).to_have_text(sentence)
     fresh = explorer.module.explore()
     fresh.set(**explorer.settings)
     same = shown(explorer) in fresh.picture.value
@@ -202,8 +204,9 @@ def test_a_word_the_model_lacks_is_named_where_the_picture_was(explorer):
     with pytest.raises(ValueError, match="The model does not know 'dragon'") as problem:
         explorer.module.look(**{**explorer.settings, "prompt": "One dragon"})
     press(explorer, "prompt", "One dragon")
-    expect(explorer.said).to_have_text(str(problem.value))
+    expect(explorer.place).to_have_text(str(problem.value))
     expect(explorer.picture).to_have_count(0)
+    expect(explorer.said).to_have_text("")
 
     press(explorer, "prompt", "One rainy")
     explorer.settings["prompt"] = "One rainy"

@@ -25,6 +25,9 @@ __all__ = [
 
 def progress():
     """Print which exercises that were marked since the kernel started are solved."""
+    if not MARKED:
+        print("nothing is marked yet; run the markers first")
+        return
     print(f"{sum(verdict.solved for verdict in MARKED.values())} of {len(MARKED)} solved")
     for name, verdict in MARKED.items():
         print(f"  {'solved ' if verdict.solved else 'not yet'}  {name}")

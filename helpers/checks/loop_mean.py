@@ -136,9 +136,9 @@ def recent_mean(x, decay):
     B, T, C = x.shape
     out = torch.zeros_like(x)
     for t in range(T):
-        weights = decay ** torch.arange(t, -1, -1)  # (t + 1,), 1 for t itself
+        weights = decay ** torch.arange(t, -1, -1)[:, None]  # (t + 1, 1), 1 for t itself
         weights = weights / weights.sum()
-        out[:, t] = weights @ x[:, : t + 1]  # (t + 1,) @ (B, t + 1, C) -> (B, C)
+        out[:, t] = (weights * x[:, : t + 1]).sum(dim=1)  # (B, t + 1, C) -> (B, C)
     return out
 
 
@@ -151,6 +151,7 @@ def some_layer(generator, B, T, C):
 
 @exercise(
     draw=some_layer,
+    not_allowed=["weights_of"],
     mistakes={
         "rows and columns are swapped: out[t, s] is what t takes from s, as it is": (
             lambda layer, T: layer(torch.eye(T)[None])[0].T

@@ -7,13 +7,16 @@ of them what a known wrong answer does, the hint of that mistake is given.
 import contextlib
 import importlib
 import inspect
-import io
 import json
 import linecache
 import traceback
+import warnings
+from numbers import Real
 from typing import NamedTuple
 
 import torch
+from IPython.utils.capture import capture_output
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 SIZES = [  # (B, T, C), from small to large
@@ -21,7 +24,8 @@ SIZES = [  # (B, T, C), from small to large
     *[(2, 4, 6), (4, 5, 2), (2, 5, 8), (3, 6, 4), (2, 7, 4), (5, 6, 8), (3, 8, 2), (2, 9, 6)],
 ]
 CLOSE = 5e-5  # numbers that differ by less are equal
-SHOWN = 24  # an example shows tensors of at most so many numbers
+SHOWN, WIDE = 24, 120  # an example shows tensors of at most so many numbers and letters
+REPORT = "verdict: "  # before what a terminal reads
 MARKED = {}  # what was marked in this kernel, {name: Verdict}
 
 
@@ -61,13 +65,15 @@ class Prediction(Task):
         """Compare a guess with the answer; returns a Verdict."""
         if guess is None:
             return Verdict(False, "not yet: no guess")
+        if isinstance(guess, str):
+            return Verdict(False, "not yet: write it without quotes")
         guess = plain(guess)
         if agree(guess, self.answer):
             return Verdict(True, "right")
         for wrong, hint in self.mistakes.items():
             if agree(guess, wrong):
                 return Verdict(False, f"not yet, not {guess}: {hint}")
-        return Verdict(False, f"not yet, not {guess!r}")
+        return Verdict(False, f"not yet, not {guess}")
 
 
 class Exercise(Task):
@@ -92,7 +98,7 @@ class Exercise(Task):
         """Put an answer to work on one case after another; yields what it returns, or raised."""
         for seed, (arguments, untouched) in enumerate(zip(self.cases(), self.cases(), strict=True)):
             try:
-                with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
+                with quiet(), torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed)
                     result = self.run(answer, *arguments) if self.run else answer(*arguments)
                 pairs = zip(arguments, untouched, strict=True)
@@ -106,13 +112,19 @@ class Exercise(Task):
         """Compare an answer with the solution; returns a Verdict."""
         if isinstance(answer, Exercise) or not callable(answer):
             return Verdict(False, f"not yet: pass your own {self.name}, without calling it")
-        with Watch() as watch:
-            given = list(self.results(answer))
+        try:
+            with Watch() as watch:
+                given = list(self.results(answer))
+        except KeyboardInterrupt:
+            return Verdict(False, "not yet: it was stopped; does every loop come to an end?")
         expected = self.results(self.solution)
         cases = zip(self.cases(), expected, given, strict=True)
         wrong = next((case for case in cases if not equal(*case[1:])), None)
         if wrong is None:
-            borrowed = sorted(self.not_allowed & (watch.called | names_in(answer)))
+            if {"checks", "solution"} <= names_in(answer):
+                return Verdict(False, "not yet: it asks the marker for the solution")
+            named = {name for name in names_in(answer) if not is_torch(name)}
+            borrowed = sorted(self.not_allowed & (watch.called | named))
             if borrowed:
                 return Verdict(False, f"not yet: right, but {borrowed[0]} is what you are to build")
             return Verdict(True, "right")
@@ -141,6 +153,14 @@ def exercise(**how):
     return lambda solution: Exercise(solution, **how)
 
 
+@contextlib.contextmanager
+def quiet():
+    """Keep back what an answer prints, displays or warns of."""
+    with capture_output(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 class Watch(TorchFunctionMode):
     """Notes the names of the torch functions that are called."""
 
@@ -161,18 +181,22 @@ def names_in(answer):
     return set(code.co_names) if code else set()
 
 
+def is_torch(name):
+    """Tell whether torch has a function of this name; Watch sees its calls."""
+    return any(hasattr(place, name) for place in (torch, torch.Tensor, nn.functional))
+
+
 def plain(value):
     """Turn a tensor, a size or a list into a number or a tuple."""
-    if torch.is_tensor(value):
-        value = value.tolist()
+    value = value.tolist() if hasattr(value, "tolist") else value
     return tuple(value) if isinstance(value, list | torch.Size) else value
 
 
 def agree(guess, answer):
     """Tell whether a guess is an answer, a fraction at two decimals."""
-    if isinstance(answer, float) and isinstance(guess, int | float):
-        return abs(guess - answer) < 0.0051
-    return type(guess) is type(answer) and guess == answer
+    if isinstance(answer, float) and isinstance(guess, Real):
+        return abs(float(guess) - answer) < 0.0051
+    return isinstance(guess, tuple) == isinstance(answer, tuple) and guess == answer
 
 
 def equal(one, other):
@@ -182,6 +206,8 @@ def equal(one, other):
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(equal, one, other))
     if is_numeric(one) and is_numeric(other):
+        if torch.is_tensor(one) and torch.is_tensor(other) and whole(one) != whole(other):
+            return False
         one, other = as_doubles(one), as_doubles(other)
         return one.shape == other.shape and torch.allclose(
             one, other, atol=CLOSE, rtol=CLOSE / 10, equal_nan=True
@@ -191,6 +217,11 @@ def equal(one, other):
 
 def is_numeric(value):
     return torch.is_tensor(value) or isinstance(value, int | float)
+
+
+def whole(tensor):
+    """Tell whether a tensor holds whole numbers, which can be ids, or truth values."""
+    return not tensor.is_floating_point()
 
 
 def as_doubles(value):
@@ -221,7 +252,11 @@ def what_differs(expected, given):
             return f"it returns {len(given)} things, not {len(expected)}"
         return f"of what it returns, number {wrong[0]} is wrong: {what_differs(*wrong[1])}"
     if not is_numeric(given) or not is_numeric(expected):
-        return f"it returns {given!r}" if given is None else f"it returns a {type(given).__name__}"
+        kind = "None" if given is None else f"a {type(given).__name__}"
+        return f"it returns {kind}, not a tensor"
+    both = torch.is_tensor(expected) and torch.is_tensor(given)
+    if both and whole(expected) != whole(given):
+        return f"it holds {given.dtype}, not {expected.dtype}"
     expected, given = as_doubles(expected), as_doubles(given)
     if expected.shape != given.shape:
         return f"the shape is {tuple(given.shape)}, not {tuple(expected.shape)}"
@@ -242,12 +277,13 @@ def what_differs(expected, given):
 def in_full(value):
     """Write a small tensor, or a number or text, in full; nothing for all else."""
     if torch.is_tensor(value):
-        if value.numel() > SHOWN:
-            return f"a tensor of shape {tuple(value.shape)}"
-        return str(rounded(value.detach().tolist()))
+        text = str(rounded(value.detach().tolist())) if value.numel() <= SHOWN else ""
+        return text if 0 < len(text) <= WIDE else f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, Raised) or callable(value):
         return ""
-    return ", ".join(map(in_full, value)) if isinstance(value, tuple | list) else repr(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(in_full, value))}]"
+    return repr(value)
 
 
 def rounded(numbers):
@@ -262,11 +298,8 @@ def tasks_of(module):
     return {name: task for name, task in vars(module).items() if isinstance(task, Task)}
 
 
-def report(stem, answers):
-    """Mark every task of a notebook by its name among the answers; print verdicts as JSON."""
-    verdicts = []
-    for name, task in tasks_of(importlib.import_module(f"helpers.checks.{stem}")).items():
-        given = name in answers
-        verdict = task.mark(answers[name]) if given else Verdict(False, f"there is no {name}")
-        verdicts.append({"name": name, "solved": verdict.solved, "said": verdict.text})
-    print(json.dumps(verdicts))
+def report(stem, name, answers):
+    """Mark one task of a notebook by its name among the answers; print REPORT and the verdict."""
+    task = tasks_of(importlib.import_module(f"helpers.checks.{stem}"))[name]
+    verdict = task.mark(answers[name]) if name in answers else Verdict(False, "")
+    print(REPORT + json.dumps(verdict))

@@ -152,7 +152,18 @@ def weights_and_x(generator, B, T, C):
 
 @exercise(
     draw=weights_and_x,
-    not_allowed=["matmul", "__matmul__", "bmm", "einsum", "mm", "mv", "dot", "inner", "linear"],
+    not_allowed=[
+        "matmul",
+        "__matmul__",
+        "bmm",
+        "einsum",
+        "mm",
+        "mv",
+        "dot",
+        "inner",
+        "linear",
+        "tensordot",
+    ],
     mistakes={
         "rows and columns of the weights are swapped; row t says what t takes": lambda weights, x: (
             weights.mT @ x

@@ -18,15 +18,15 @@ def look(T, t):
     out = loop_mean(x[None])[0]  # (T, C)
 
     count = t + 1
-    share = "all of" if t == 0 else f"1/{count} = {plots.settled(1 / count):.2f} of each of"
+    share = "all of" if t == 0 else f"1/{count} of each of"
     rest = f" and nothing of {span(count, T - 1)}" if count < T else ""
     means = " and ".join(f"{mean:.2f}" for mean in plots.settled(out[t]))
-    sentence = f"Step {t} takes {share} {span(0, t)}{rest}. Its {C} channels become {means}."
+    sentence = f"Position {t} takes {share} {span(0, t)}{rest}. Its {C} channels become {means}."
     return Seen(
         sentence,
         {
             "inputs": {"matrix": x, "frame": (0, 0, count, C)},
-            "weights": {"matrix": weights[t][:, None], "title": f"row {t}"},
+            "weights": {"matrix": weights[t][:, None], "title": f"row {t}", "columns": [""]},
             "means": {"matrix": out, "frame": (t, 0, 1, C)},
             "every row": {"matrix": weights, "frame": (t, 0, 1, T)},
         },

@@ -21,17 +21,20 @@ def look(T, n_embd, scheme, base):
     tokens = tokens[:T, :n_embd]  # (T, n_embd)
     places = places_of(scheme, n_embd, base)[:T]  # (T, n_embd)
     alike = F.cosine_similarity(places[:, None], places[None], dim=-1)  # (T, T)
+    alike = alike.fill_(float("nan")) if scheme == "none" else alike
     by_distance = [alike.diagonal(distance) for distance in range(T)]
     forwards = mix(tokens + places)
     backwards = mix(tokens.flip(0) + places).flip(0)  # row by row the same tokens again
     change = (backwards - forwards).square().mean(dim=-1).sqrt()  # (T,)
-    xmax = next(end for end in (1, 2, 4, 8) if change.max() < end)
+    xmax = next(end for end in (0.5, 1, 2, 4) if change.max() < end)
 
-    near = f", two neighbours {plots.settled(by_distance[1].mean()):.2f}" if T > 1 else ""
+    near = "No two places differ"
+    if scheme != "none" and T > 1:
+        near = f"Two neighbours are alike by {plots.settled(by_distance[1].mean()):.2f}"
+    least, largest = plots.settled([change.min(), change.max()])
     sentence = (
-        f"Places: {scheme}, {T} of them with n_embd = {n_embd}. A place and itself are alike by "
-        f"{plots.settled(by_distance[0].mean()):.2f}{near}. Read backwards, the outputs of the "
-        f"tokens change by {plots.settled(change.min()):.2f} to {plots.settled(change.max()):.2f}."
+        f"Places: {scheme}, {T} of them with n_embd = {n_embd}. {near}. Read backwards, the "
+        f"outputs of the tokens change by {least:.2f} to {largest:.2f}."
     )
     return Seen(
         sentence,
@@ -84,7 +87,7 @@ def explore():
     """Choose how places are marked, and see what the marks look like and what they do."""
     controls = {
         "T": slider("T", 1, LONGEST, 16),
-        "n_embd": slider("n_embd", 1, WIDEST, 16),
+        "n_embd": slider("n_embd", 2, WIDEST, 16),  # with one, place 0 has no direction
         "scheme": choice("scheme", ["none", "learned", "sinusoidal"], "sinusoidal"),
         "base": choice("base", [10, 100, 1000, 10000, 100000], 10000),
     }

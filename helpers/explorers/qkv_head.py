@@ -22,18 +22,25 @@ def look(T, head_size, scale, mask):
     entropy = torch.special.entr(weights).sum(dim=-1)  # (T,)
     most = allowed.sum(dim=-1).log()  # (T,), of rows that share equally
 
+    spread = {
+        "scores": plots.settled(scores.std(correction=0)),
+        "scaled": plots.settled(scaled.std(correction=0)),
+    }
     said = plots.say_matrix(plots.as_array(weights), None, None, signed=False)
     sentence = (
-        f"Weights: {said}. With head_size = {head_size} the scaled scores have a spread of "
-        f"{plots.settled(scaled.std(correction=0)):.2f}, and a row has an entropy of "
+        f"Weights: {said}. With head_size = {head_size}, the scores before the mask have a spread "
+        f"of {spread['scaled']:.2f}, and a row has an entropy of "
         f"{plots.settled(entropy.mean()):.2f} nats on average; equal shares would have "
         f"{plots.settled(most.mean()):.2f}."
     )
     return Seen(
         sentence,
         {
-            "scores": {"matrix": scores},
-            "scaled": {"matrix": scaled, "title": "scaled" if scale else "not scaled"},
+            "scores": {"matrix": scores, "title": f"scores, spread {spread['scores']:.2f}"},
+            "scaled": {
+                "matrix": scaled,
+                "title": f"{'scaled' if scale else 'not scaled'}, spread {spread['scaled']:.2f}",
+            },
             "masked": {
                 "matrix": scaled.masked_fill(~allowed, float("-inf")),
                 "title": "masked" if mask else "not masked",

@@ -33,9 +33,9 @@ def look(prompt, layer, head, temperature, top_k, step):
     cut = f" (the {left_out} before them do not fit into the block)" if left_out else ""
     sentence = (
         f"After {step} steps of training, reading {T} token{'s' * (T > 1)}{cut}: layer {layer}, "
-        f"head {head} puts {plots.settled(weight):.2f} of the last row on {plots.at(tokens, place)}"
-        f". The likeliest next token is {plots.visible(following[0])!r}, with "
-        f"{plots.settled(likely[0]):.2f}."
+        f"head {head} gives {plots.settled(weight):.2f} of the last row's weight to token "
+        f"{plots.at(tokens, place)}. At temperature {temperature:g}, the likeliest next token is "
+        f"{plots.visible(following[0])!r}, with {plots.settled(likely[0]):.2f}."
     )
     panels = {}
     for number, matrix in enumerate(maps.flatten(0, 1)):  # (n_layer * n_head, T, T)
@@ -84,7 +84,9 @@ def as_read(word, tokenizer):
         if token in tokenizer.ids:
             return token
     words = [token.strip() for token in tokenizer.vocabulary if token.strip()]
-    known = difflib.get_close_matches(word, words) or words[5::40]
+    small = {known.lower(): known for known in words}
+    close = difflib.get_close_matches(word.lower(), small)
+    known = [small[word] for word in close] or words[5::40]
     raise ValueError(
         f"The model does not know {word!r}: it has read {len(words)} words and signs and no "
         f"others. Try {', '.join(known)}."

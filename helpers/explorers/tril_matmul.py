@@ -19,7 +19,7 @@ def look(T, row, column):
     out = wei @ x  # (T, T) @ (T, C) -> (T, C)
     products = wei[row] * x[:, column]  # (T,) * (T,) -> (T,)
 
-    terms = [f"{plots.settled(wei[row, s]):.2f} · {x[s, column]:.0f}" for s in range(row + 1)]
+    terms = [f"1/{row + 1} · {x[s, column]:.0f}" for s in range(row + 1)]
     if len(terms) > WRITTEN:
         terms[WRITTEN - 2 : -1] = ["…"]
     sentence = (
