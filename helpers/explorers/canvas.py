@@ -162,7 +162,7 @@ class Cells(Panel):
         empty = {"facecolor": plots.HIDDEN, "edgecolor": plots.QUIET, "hatch": "////"}
         self.ax.add_patch(Rectangle(**whole, **empty, linewidth=0, zorder=-1))
         cmap, norm = plots.colours(self.signed, self.vmax)
-        self.image = self.ax.imshow([[0.0]], cmap=cmap, norm=norm, aspect="auto")
+        self.image = self.ax.imshow([[np.nan]], cmap=cmap, norm=norm, aspect="auto")
         self.frame = self.ax.add_patch(Rectangle((0, 0), 0, 0, fill=False, edgecolor=FRAME, lw=2))
         self.ax.set(xticks=[], yticks=[])
         return [self.image, self.frame]
@@ -242,7 +242,8 @@ class Curve(Panel):
     def make(self):
         colour, marker, dash = plots.LINES[0]
         low, high = self.ylim
-        self.ax.set(ylim=self.ylim, yticks=[low, (low + high) / 2, high])
+        room = 0.03 * (high - low)  # for whole markers
+        self.ax.set(ylim=(low - room, high + room), yticks=[low, (low + high) / 2, high])
         self.ax.grid(axis="y", color=plots.HIDDEN)
         self.ax.yaxis.labelpad = 0
         self.band = self.ax.add_collection(PolyCollection([], facecolor=colour, alpha=0.25))
