@@ -390,8 +390,8 @@ def test_an_impossible_setting_is_said_in_the_pictures_place_and_the_next_brings
     assert "does not know" in explorer.sentence
     assert 'role="status"' in explorer.picture.value
     assert "<i>" not in explorer.picture.value
-    assert f"width:{size[0]}px" in explorer.picture.value
-    assert f"height:{size[1]}px" in explorer.picture.value
+    assert f"width:{size[0]}px; max-width:100%" in explorer.picture.value
+    assert f"aspect-ratio:{size[0]}/{size[1]}" in explorer.picture.value
     assert explorer.said.value == ""
     explorer.controls["prompt"].value = transformer.PROMPT
     assert explorer.picture.value == first

@@ -83,19 +83,23 @@ class Explorer:
         """Draw what is seen, and say it."""
         self.canvas.draw(seen.panels)
         self.sentence, self.numbers = seen.sentence, self.canvas.numbers()
-        width, height = self.canvas.size
-        place = f'width="{width}" height="{height}" style="max-width:100%; height:auto"'
         source = f"data:image/png;base64,{as_text(self.canvas.png())}"
-        self.picture.value = f'<img {place} alt="{html.escape(self.sentence)}" src="{source}">'
+        self.picture.value = (
+            f'<img style="{self.place()}" alt="{html.escape(self.sentence)}" src="{source}">'
+        )
         self.said.value = self.paragraph()
 
     def refuse(self, sentence):
         """Put a sentence into the picture's place."""
         self.sentence, self.numbers = sentence, ""
-        width, height = self.canvas.size
-        place = f"display:flow-root; width:{width}px; max-width:100%; height:{height}px"
-        self.picture.value = f'<div style="{place}">{self.paragraph()}</div>'
+        self.picture.value = f'<div style="{self.place()}">{self.paragraph()}</div>'
         self.said.value = ""
+
+    def place(self):
+        """The style of what stands in the picture's place: of one size, where there is room."""
+        width, height = self.canvas.size
+        size = f"width:{width}px; max-width:100%; height:auto; aspect-ratio:{width}/{height}"
+        return f"display:flow-root; {size}"
 
     def paragraph(self):
         """Give the sentence the form in which screen readers speak it when it changes."""
