@@ -1,5 +1,6 @@
 """A browser without a window, and a Jupyter server for it to visit."""
 
+import importlib
 import os
 import secrets
 import shutil
@@ -118,6 +119,144 @@ def answers(url):
             return True
     except OSError:
         return False
+
+
+# what is done one after the other: a control, a key or a text for it, and the value that it gets
+MOVES = {
+    "01_loop_mean": [("T", "ArrowRight", 9), ("t", "ArrowLeft", 4)],
+    "02_tril_matmul": [
+        ("T", "ArrowLeft", 5),
+        ("row", "ArrowRight", 4),
+        ("column", "ArrowRight", 1),
+    ],
+    "03_softmax_mask": [
+        ("T", "ArrowRight", 9),
+        ("spread", "ArrowRight", 1.1),
+        ("temperature", "ArrowLeft", 0.9),
+        ("mask", "Space", False),
+    ],
+    "04_positional": [
+        ("T", "ArrowRight", 17),
+        ("n_embd", "ArrowRight", 17),
+        ("base", "ArrowLeft", 1000),
+        ("scheme", "ArrowLeft", "learned"),
+    ],
+    "05_qkv_head": [
+        ("T", "ArrowLeft", 7),
+        ("head_size", "ArrowRight", 17),
+        ("scale", "Space", False),
+        ("mask", "Space", False),
+    ],
+    "06_transformer": [
+        ("prompt", "He had only", "He had only"),  # the model is unsure of what follows
+        ("layer", "ArrowRight", 1),
+        ("head", "ArrowRight", 1),
+        ("step", "ArrowLeft", 300),
+        ("temperature", "ArrowRight", 1.1),
+        ("top_k", "ArrowLeft", 10),
+    ],
+}
+
+
+class LiveExplorer:
+    """An explorer on a page, what a reader does with it, and the settings that it should have.
+
+    `cell` and `said` are playwright's Locators of its cell and of the output with its sentence;
+    `handle` selects what moves a slider in this front end.
+    """
+
+    def __init__(self, stem, page, complaints, cell, said, handle):
+        self.page, self.complaints, self.cell, self.said = page, complaints, cell, said
+        self.handle = handle
+        self.moves = MOVES[stem]
+        self.module = importlib.import_module(f"helpers.explorers.{stem[3:]}")
+        self.place = cell.locator(".widget-vbox > .widget-html")
+        self.picture = self.place.locator("img")
+
+    def begin(self):
+        """Go back to the settings that it starts with."""
+        self.press("Reset", "Enter")
+        self.settings = self.module.explore().settings
+        self.check()
+
+    def press(self, name, key):
+        """Go to a control, and press a key; into a line to write, enter a text instead."""
+        label = self.page.get_by_text(name, exact=True)
+        row = self.cell.locator(".widget-inline-hbox", has=label)
+        button = self.cell.get_by_role("button", name=name, exact=True)
+        row.locator(f"{self.handle}, input").or_(button).focus()
+        if name == "prompt":
+            self.page.keyboard.press("ControlOrMeta+A")
+            self.page.keyboard.type(key)
+            key = "Enter"
+        self.page.keyboard.press(key)
+
+    def shown(self):
+        """Return the picture on the page, as the text in its src."""
+        return self.picture.get_attribute("src")
+
+    def box(self):
+        """Return left, top, width and height of the picture, or what replaces it, in its cell."""
+        return self.place.locator(".widget-html-content > *").evaluate(
+            """picture => {
+                const cell = picture.closest('.jp-OutputArea, .output').getBoundingClientRect();
+                const {left, top, width, height} = picture.getBoundingClientRect();
+                return [left - cell.left, top - cell.top, width, height];
+            }"""
+        )
+
+    def check(self):
+        """Wait for the picture and the sentence of its settings."""
+        from playwright.sync_api import expect
+
+        sentence = self.module.look(**self.settings).sentence
+        expect(self.picture).to_have_attribute("alt", sentence, timeout=20_000)
+        expect(self.said.get_by_role("status")).to_have_text(sentence)
+        fresh = self.module.explore()
+        fresh.set(**self.settings)
+        same = self.shown() in fresh.picture.value
+        assert same, self.settings  # without the picture in the message
+
+    def try_every_control(self):
+        """Move each control by its key: picture and sentence follow, and nothing jumps."""
+        assert {name for name, *_ in self.moves} == set(self.settings)
+        start = self.box()
+        for name, key, value in self.moves:
+            picture, sentence = self.shown(), self.said.text_content()
+            self.press(name, key)
+            self.settings[name] = value
+            self.check()
+            changed = self.shown() != picture and self.said.text_content() != sentence
+            assert changed, name
+            assert self.box() == start, name
+
+    def try_reset(self, key):
+        """Move everything, and press Reset by a key."""
+        start = self.settings
+        self.settings = {name: value for name, _, value in self.moves}
+        for name, pressed, _ in self.moves:
+            self.press(name, pressed)
+        self.check()
+        self.press("Reset", key)
+        self.settings = start
+        self.check()
+
+    def try_an_unknown_word(self):
+        """Enter a word that the model lacks, then words that it knows."""
+        from playwright.sync_api import expect
+
+        start = self.box()
+        with pytest.raises(ValueError, match="The model does not know 'dragon'") as problem:
+            self.module.look(**{**self.settings, "prompt": "One dragon"})
+        self.press("prompt", "One dragon")
+        expect(self.place).to_have_text(str(problem.value))
+        expect(self.picture).to_have_count(0)
+        expect(self.said).to_have_text("")
+        assert self.box() == start
+        self.press("prompt", "One rainy")
+        self.settings["prompt"] = "One rainy"
+        self.check()
+        assert self.box() == start
 
 
 @contextmanager

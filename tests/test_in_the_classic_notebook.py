@@ -7,15 +7,13 @@ other page for them. The moves are those that JupyterLab is put to.
 import html
 import importlib
 import sys
-from types import SimpleNamespace
 
 import ipywidgets
 import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
 import pytest
-from browser import TOKEN, chromium, copy_course, served
-from test_in_the_browser import MOVES
+from browser import MOVES, TOKEN, LiveExplorer, chromium, copy_course, served
 
 from helpers.explorers.canvas import Canvas, Cells
 
@@ -110,105 +108,35 @@ def notebook(request, browser, classic):
     page.evaluate("() => { Jupyter.notebook.execute_all_cells() }")
     cell = page.locator(".code_cell", has=page.locator(".widget-hslider"))
     cell.wait_for(timeout=60_000)
-    place = cell.locator(".widget-vbox > .widget-html")
-    yield SimpleNamespace(
-        page=page,
-        complaints=complaints,
-        cell=cell,
-        place=place,
-        picture=place.locator("img"),
-        said=cell.locator(".output_area").nth(1),
-        module=module_of(stem),
-        moves=MOVES[stem],
-    )
+    said = cell.locator(".output_area").nth(1)
+    yield LiveExplorer(stem, page, complaints, cell, said, ".ui-slider-handle")
     page.evaluate("() => { Jupyter.notebook.session.delete() }")
     page.close()
 
 
 @pytest.fixture
 def explorer(notebook):
-    """The explorer of a notebook as it starts, with its settings."""
-    press(notebook, "Reset", "Enter")
-    notebook.settings = notebook.module.explore().settings
-    check(notebook)
+    """The explorer of a notebook as it starts."""
+    notebook.begin()
     return notebook
-
-
-def press(explorer, name, key):
-    """Go to a control, and press a key; into a field for text, enter a text in place of its own."""
-    label = explorer.page.get_by_text(name, exact=True)
-    row = explorer.cell.locator(".widget-inline-hbox", has=label)
-    control = row.locator(".ui-slider-handle, input")
-    control.or_(explorer.cell.get_by_role("button", name=name, exact=True)).focus()
-    keyboard = explorer.page.keyboard
-    if name == "prompt":
-        keyboard.press("ControlOrMeta+A")
-        keyboard.type(key)
-        key = "Enter"
-    keyboard.press(key)
-
-
-def check(explorer):
-    """Wait for the text form and the sentence of its settings, and compare the picture."""
-    from playwright.sync_api import expect
-
-    sentence = explorer.module.look(**explorer.settings).sentence
-    expect(explorer.picture).to_have_attribute("alt", sentence, timeout=20_000)
-    expect(explorer.said.get_by_role("status")).to_have_text(sentence)
-    fresh = explorer.module.explore()
-    fresh.set(**explorer.settings)
-    same = shown(explorer) in fresh.picture.value
-    assert same, explorer.settings
-
-
-def shown(explorer):
-    """Return the picture on the page, as the text in its src."""
-    return explorer.picture.get_attribute("src")
 
 
 @each_notebook
 def test_every_control_moves_picture_and_text(explorer):
-    assert {name for name, *_ in explorer.moves} == set(explorer.settings)
-    for name, key, value in explorer.moves:
-        picture, sentence = shown(explorer), explorer.said.text_content()
-        press(explorer, name, key)
-        explorer.settings[name] = value
-        check(explorer)
-        changed = shown(explorer) != picture
-        assert changed, name
-        assert explorer.said.text_content() != sentence, name
+    explorer.try_every_control()
 
 
 @each_notebook
 @pytest.mark.parametrize("key", ["Enter", "Space"])
 def test_reset_restores_the_start(explorer, key):
-    start = explorer.settings
-    explorer.settings = {name: value for name, _, value in explorer.moves}
-    for name, pressed, _ in explorer.moves:
-        press(explorer, name, pressed)
-    check(explorer)
-    press(explorer, "Reset", key)
-    explorer.settings = start
-    check(explorer)
+    explorer.try_reset(key)
+
+
+@last_notebook
+def test_a_word_the_model_lacks_is_named_where_the_picture_was(explorer):
+    explorer.try_an_unknown_word()
 
 
 @each_notebook
 def test_the_page_reports_no_error(notebook):
     assert notebook.complaints == []
-
-
-@last_notebook
-def test_a_word_the_model_lacks_is_named_where_the_picture_was(explorer):
-    from playwright.sync_api import expect
-
-    with pytest.raises(ValueError, match="The model does not know 'dragon'") as problem:
-        explorer.module.look(**{**explorer.settings, "prompt": "One dragon"})
-    press(explorer, "prompt", "One dragon")
-    expect(explorer.place).to_have_text(str(problem.value))
-    expect(explorer.picture).to_have_count(0)
-    expect(explorer.said).to_have_text("")
-
-    press(explorer, "prompt", "One rainy")
-    explorer.settings["prompt"] = "One rainy"
-    check(explorer)
-    assert explorer.complaints == []
