@@ -3,5 +3,6 @@
 refresh   run every notebook in a fresh kernel and store what it gives
 pretrain  train the model that comes with the course
 parts     measure what each part of the transformer buys
+ladder    draw the picture in the README
 bench     measure what the course claims about training
 """
