@@ -1,8 +1,9 @@
 """Commands for those who change the course.
 
 refresh   run every notebook in a fresh kernel and store what it gives
+publish   say where the course lives, so that Colab can fetch it
+ladder    draw the picture of the course that the README shows
 pretrain  train the model that comes with the course
 parts     measure what each part of the transformer buys
-publish   say where the course lives, so that Colab can fetch it
 bench     measure what the course claims about training
 """
