@@ -17,5 +17,6 @@ sample         writing text with a trained model
 train          losses and the training loop
 explorers      look: sliders, and pictures that follow them
 checks         learn: markers for the exercises
+doctor         start: is this machine ready?
 maintain       commands for those who change the course
 """
