@@ -196,7 +196,7 @@ class Cells(Panel):
             return
         dark = plots.is_dark(self.image.to_rgba(values))
         for (row, column), text, white in zip(places, texts, dark, strict=True):
-            colour = "white" if white else plots.INK
+            colour = "white" if white else "black"
             pen.write((column + 0.5) / S, (row + 0.5) / R, text, "mm", colour=colour)
 
     def numbers(self):
