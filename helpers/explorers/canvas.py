@@ -164,7 +164,6 @@ class Cells(Panel):
         cmap, norm = plots.colours(self.signed, self.vmax)
         self.image = self.ax.imshow([[np.nan]], cmap=cmap, norm=norm, aspect="auto")
         self.frame = self.ax.add_patch(Rectangle((0, 0), 0, 0, fill=False, edgecolor=FRAME, lw=2))
-        self.ax.set(xticks=[], yticks=[])
         return [self.image, self.frame]
 
     def show(self, matrix, *, frame=None, rows=None, columns=None):
