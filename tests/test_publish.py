@@ -36,7 +36,7 @@ def test_every_notebook_gets_the_address_and_its_own_link(copy):
     for stem in STEMS:
         title, *rest = cells(notebooks / f"{stem}.ipynb")
         setup = next(cell.source for cell in rest if cell.cell_type == "code")
-        assert '"https://github.com/some-one/the.course#v1.0")' in setup
+        assert '\nADDRESS = "https://github.com/some-one/the.course#v1.0"\n' in setup
         link = f"https://colab.research.google.com/github/some-one/the.course/blob/v1.0/notebooks/{stem}.ipynb"
         assert title.source.endswith(f"[Open this notebook in Colab]({link})")
         assert f"(notebooks/{stem}.ipynb) · [Colab]({link})" in readme.read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_every_notebook_gets_the_address_and_its_own_link(copy):
 
 def test_nothing_but_the_address_and_the_links_changes(copy):
     before = {stem: cells(copy[0] / f"{stem}.ipynb") for stem in STEMS}
-    publish("owner/name", "", *copy)
+    publish("owner/name", None, *copy)
     for stem, old in before.items():
         new = cells(copy[0] / f"{stem}.ipynb")
         changed = [
@@ -66,11 +66,12 @@ def test_run_again_it_changes_nothing(copy):
 
 def test_another_address_takes_the_place_of_the_first(copy):
     publish("first/one", "v1", *copy)
-    publish("second/two", "", *copy)
-    assert not [name for name, text in texts(copy).items() if re.search(rb"first/one|blob/v1/", text)]
+    publish("second/two", None, *copy)
+    old = re.compile(rb"first/one|blob/v1/")
+    assert not [name for name, text in texts(copy).items() if old.search(text)]
     publish("first/one", "v1", *copy)
     once = texts(copy)
-    publish("second/two", "", *copy)
+    publish("second/two", None, *copy)
     publish("first/one", "v1", *copy)
     assert texts(copy) == once
 
@@ -79,6 +80,7 @@ def test_another_address_takes_the_place_of_the_first(copy):
     "repository",
     [
         "",
+        "OWNER/REPO",
         "name",
         "owner/",
         "/name",
@@ -97,11 +99,11 @@ def test_another_form_is_refused_by_name_and_nothing_is_written(copy, repository
     with pytest.raises(
         ValueError, match=re.escape(f"{repository!r} is not of the form OWNER/REPO")
     ):
-        publish(repository, "", *copy)
+        publish(repository, None, *copy)
     assert texts(copy) == before
 
 
-@pytest.mark.parametrize("tag", ["-v1", "v 1", "v1#", 'v"1', "a/b"])
+@pytest.mark.parametrize("tag", ["", "-v1", "v 1", "v1#", 'v"1', "a/b", "a..b", "v1.", "v.lock"])
 def test_a_tag_of_another_form_is_refused(copy, tag):
     with pytest.raises(ValueError, match=re.escape(f"{tag!r} is not a tag")):
         publish("owner/name", tag, *copy)
@@ -112,12 +114,12 @@ def test_a_notebook_without_the_line_is_named_and_nothing_is_written(copy):
     path.write_text(path.read_text(encoding="utf-8").replace("ADDRESS = ", "PLACE = "), "utf-8")
     before = texts(copy)
     with pytest.raises(ValueError, match=rf"{path.name}: .* 0 lines"):
-        publish("owner/name", "", *copy)
+        publish("owner/name", None, *copy)
     assert texts(copy) == before
 
 
 def test_the_command_says_what_it_changed(copy, monkeypatch, capsys):
-    monkeypatch.setattr(publish, "__defaults__", ("", *copy))
+    monkeypatch.setattr(publish, "__defaults__", (None, *copy))
     monkeypatch.setattr(command, "README", copy[1])
     said = []
     for _ in range(2):

@@ -9,7 +9,7 @@ import sys
 import nbformat
 import pytest
 
-from helpers.maintain.publish import publish
+from helpers.maintain.publish import ADDRESS, publish
 from helpers.maintain.refresh import NOTEBOOKS
 
 NOTEBOOK = NOTEBOOKS / "01_loop_mean.ipynb"
@@ -25,6 +25,9 @@ GIT = ["git", "-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBran
 def setup_cell(path=NOTEBOOK):
     cells = nbformat.read(path, as_version=4).cells
     return next(cell.source for cell in cells if cell.cell_type == "code")
+
+
+UNPUBLISHED = ADDRESS.sub('ADDRESS = ""', setup_cell())
 
 
 def small_course(folder, says="tip"):
@@ -78,11 +81,11 @@ def run(tmp_path):
     packages.mkdir()
     (packages / "torch.py").write_text(TORCH, encoding="utf-8")
 
-    def run(cwd, code=REPORT, cell=None, before="", times=1, **environment):
+    def run(cwd, code=REPORT, cell=UNPUBLISHED, before="", times=1, **environment):
         ours = ["BIG_STEPS_ADDRESS", "OMP_NUM_THREADS"]
         kept = {name: value for name, value in os.environ.items() if name not in ours}
         kept |= {"PYTHONPATH": str(packages)} | environment
-        script = before + f"\ncell = {cell or setup_cell()!r}\n"
+        script = before + f"\ncell = {cell!r}\n"
         script += "import os, sys\n" + "exec(cell)\n" * times + code
         command = [sys.executable, "-c", script]
         return subprocess.run(
@@ -146,51 +149,85 @@ def test_a_notebook_alone_fetches_the_course_once_and_puts_it_beside_itself(run,
         assert not list((alone / FOLDER).rglob(FOLDER))
 
 
-def test_a_tag_pins_what_is_fetched(run, alone, repository):
-    fetched = run(
-        alone, "import helpers; print(helpers.says)", BIG_STEPS_ADDRESS=f"{repository}#v1"
-    )
-    assert fetched.stdout.splitlines() == [f"Fetching the course from {repository}#v1", "v1"]
+def fake_git(tmp_path, script):
+    """Put a shell script called git before the real one; returns the PATH."""
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    git.chmod(0o755)
+    return f"{git.parent}{os.pathsep}{os.environ['PATH']}"
 
 
-def test_without_an_address_a_sentence_says_what_to_do(run, alone):
-    said = what_to_do(run(alone))
-    assert "this notebook has no address to fetch it from" in said
-    assert "Open this notebook inside the course's folder" in said
+def test_a_tag_pins_what_is_fetched_and_another_is_fetched_beside_it(run, alone, repository):
+    says = "import helpers; print(helpers.says)"
+    for tag, version in [("#v1", "v1"), ("", "tip"), ("#v1", "v1")]:
+        fetched = run(alone, says, BIG_STEPS_ADDRESS=repository + tag)
+        assert fetched.stdout.splitlines()[-1] == version
+    assert {path.name for path in alone.iterdir()} == {FOLDER, f"{FOLDER}-v1"}
+
+
+def test_what_is_fetched_from_where_to_where_is_said(run, alone, repository):
+    fetched = run(alone, "", BIG_STEPS_ADDRESS=repository)
+    assert f"from {repository} into {FOLDER}" in fetched.stdout
+
+
+def test_quotes_that_env_keeps_do_no_harm(run, alone, repository):
+    assert found(run(alone, BIG_STEPS_ADDRESS=f'"{repository}"'))["from"].startswith(str(alone))
+
+
+def test_the_course_around_is_used_before_one_that_was_fetched(run, course):
+    small_course(course / "notebooks" / FOLDER)
+    assert found(run(course / "notebooks"))["from"] == str(course / "helpers" / "__init__.py")
+
+
+def test_without_an_address_it_says_where_it_looked_and_what_to_do(run, alone):
+    said = what_to_do(run(alone, before="__vsc_ipynb_file__ = None"))
+    assert f"not in {alone} or above it" in said
+    assert "names no address" in said
+    assert "open this notebook in its folder" in said
+    assert "%env BIG_STEPS_ADDRESS=" in said
 
 
 @pytest.mark.parametrize(
     ("address", "says"), [("nowhere", "nowhere"), ("{repository}#v9", "v9 not found")]
 )
-def test_an_address_that_leads_nowhere_is_named_with_what_to_do(
-    run, alone, repository, address, says
-):
+def test_an_address_that_leads_nowhere_is_named_on_one_line(run, alone, repository, address, says):
     said = what_to_do(run(alone, BIG_STEPS_ADDRESS=address.format(repository=repository)))
-    assert "git could not fetch it" in said
+    assert "fetching it failed" in said
     assert says in said
-    assert "set BIG_STEPS_ADDRESS" in said
+    assert "\n" not in said
 
 
-def test_a_folder_that_stands_in_the_way_loses_nothing(run, alone, repository):
+def test_what_stands_in_the_way_is_kept(run, alone, repository):
     kept = alone / FOLDER / "mine.txt"
     kept.parent.mkdir()
     kept.write_text("mine", encoding="utf-8")
-    assert "already exists" in what_to_do(run(alone, BIG_STEPS_ADDRESS=repository))
+    assert FOLDER in what_to_do(run(alone, BIG_STEPS_ADDRESS=repository))
+    assert [path.name for path in alone.iterdir()] == [FOLDER]
     assert kept.read_text(encoding="utf-8") == "mine"
 
 
 def test_a_machine_without_git_is_told_so(run, alone, repository):
     said = what_to_do(run(alone, BIG_STEPS_ADDRESS=repository, PATH=str(alone)))
-    assert "git could not fetch it" in said
-    assert "No such file" in said
+    assert "No such file or directory: 'git'" in said
+    assert "with git" in said
+
+
+HALF = 'for folder; do :; done; mkdir -p "$folder/helpers"; touch "$folder/helpers/loop_mean.py"; '
+
+
+@pytest.mark.parametrize("end", ["exit 1", "sleep 9", "kill -INT $PPID; sleep 9"])
+def test_half_a_course_is_never_left_behind(run, alone, repository, tmp_path, end):
+    path = fake_git(tmp_path, HALF + end)
+    cell = UNPUBLISHED.replace("timeout=300", "timeout=1")
+    stopped = run(alone, cell=cell, BIG_STEPS_ADDRESS=repository, PATH=path)
+    assert stopped.returncode != 0
+    assert list(alone.iterdir()) == []
+    assert found(run(alone, BIG_STEPS_ADDRESS=repository))["from"].startswith(str(alone))
 
 
 def test_git_never_asks_for_a_password(run, alone, tmp_path):
-    git = tmp_path / "bin" / "git"
-    git.parent.mkdir()
-    git.write_text("#!/bin/sh\necho prompt=$GIT_TERMINAL_PROMPT >&2; exit 1\n", encoding="utf-8")
-    git.chmod(0o755)
-    path = f"{git.parent}{os.pathsep}{os.environ['PATH']}"
+    path = fake_git(tmp_path, "echo prompt=$GIT_TERMINAL_PROMPT >&2; exit 1")
     assert "prompt=0" in what_to_do(run(alone, BIG_STEPS_ADDRESS="anywhere", PATH=path))
 
 

@@ -29,9 +29,7 @@ BOUNDS = {name: Version(bound) for name, bound in (text.split(">=") for text in 
 
 def test_the_oldest_versions_that_are_tested_are_the_lower_bounds():
     tested = pins("tests/requirements-oldest.txt")
-    assert {name: tested[name] for name in BOUNDS if name != "torch"} == {
-        name: bound for name, bound in BOUNDS.items() if name != "torch"
-    }
+    assert {name: tested[name] for name in BOUNDS} == BOUNDS
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -13,35 +13,35 @@ from helpers.maintain.refresh import NOTEBOOKS
 GITHUB, COLAB = "https://github.com", "https://colab.research.google.com/github"
 README = NOTEBOOKS.parent / "README.md"
 REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!.*\.git$)[\w.-]{1,100}", re.ASCII)
-TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-ADDRESS = re.compile(r'^ADDRESS = os\.environ\.get\("BIG_STEPS_ADDRESS", "(.*)"\)', re.MULTILINE)
+TAG = re.compile(r"(?!.*(\.\.|\.lock$|\.$))[A-Za-z0-9][\w.-]*", re.ASCII)
+ADDRESS = re.compile(r'^ADDRESS = ".*"$', re.MULTILINE)
 OPEN = "Open this notebook in Colab"
 
 
-def address_line(repository, tag=""):
+def address_line(repository, tag):
     """Write the setup cell's line: the course's git repository, and perhaps a tag of it."""
     address = f"{GITHUB}/{repository}" + (f"#{tag}" if tag else "")
-    return f'ADDRESS = os.environ.get("BIG_STEPS_ADDRESS", "{address}")'
+    return f'ADDRESS = "{address}"'
 
 
-def colab_link(said, stem, repository, tag=""):
+def colab_link(said, stem, repository, tag):
     """Link to a notebook in Colab, as it is at the tag or at the tip of main."""
     return f"[{said}]({COLAB}/{repository}/blob/{tag or 'main'}/notebooks/{stem}.ipynb)"
 
 
-def publish(repository, tag="", notebooks=NOTEBOOKS, readme=README):
+def publish(repository, tag=None, notebooks=NOTEBOOKS, readme=README):
     """Write the address into every notebook, and links to Colab there and in the README.
 
     `repository` is OWNER/REPO on GitHub. Without `tag` the newest main is fetched. Outputs stay.
     Returns the paths of the files that changed: none where all says so already. Raises ValueError
     for another form of repository or tag, or where a notebook has no address to replace.
     """
-    if not REPOSITORY.fullmatch(repository):
+    if not REPOSITORY.fullmatch(repository) or repository == "OWNER/REPO":
         raise ValueError(
             f"{repository!r} is not of the form OWNER/REPO; give the two names as they stand in "
             f"the repository's address, {GITHUB}/OWNER/REPO"
         )
-    if tag and not TAG.fullmatch(tag):
+    if tag is not None and not TAG.fullmatch(tag):
         raise ValueError(f"{tag!r} is not a tag; use letters, digits, dots, dashes, underscores")
     written = {}
     for path in sorted(notebooks.glob("*.ipynb")):
@@ -78,7 +78,7 @@ def main():
         prog="python -m helpers.maintain.publish", description=__doc__.splitlines()[0]
     )
     parser.add_argument("repository", metavar="OWNER/REPO", help="the course's place on GitHub")
-    parser.add_argument("--tag", default="", help="fetch this tag (default: the newest main)")
+    parser.add_argument("--tag", help="fetch this tag (default: the newest main)")
     given = parser.parse_args()
     try:
         changed = publish(given.repository, given.tag)
@@ -90,6 +90,8 @@ def main():
         print("Nothing to change: everything says so already.")
     elif given.tag:
         print(f"Commit, then: git tag {given.tag} && git push && git push origin {given.tag}")
+    else:
+        print("Commit, and push to the branch main.")
 
 
 if __name__ == "__main__":
