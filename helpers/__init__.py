@@ -8,6 +8,7 @@ positional     04, vectors for tokens and for their places
 qkv_head       05, a head: queries, keys and values
 transformer    06, heads, blocks and the whole model
 probe          look: who looks at whom, measured on any layer
+cost           look: what a computation costs
 plots          look: pictures that also say what they show
 recall         look: the code of something built earlier
 text           text to ids and back, and batches of it
