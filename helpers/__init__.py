@@ -15,6 +15,7 @@ text           text to ids and back, and batches of it
 stories        the grammar behind the bundled stories, and the best loss there can be
 checkpoint     a trained model in a file
 sample         writing text with a trained model
+processes      several processes that train one model together
 train          losses and the training loop
 explorers      look: sliders, and pictures that follow them
 checks         learn: markers for the exercises

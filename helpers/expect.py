@@ -119,6 +119,26 @@ def heads_share(n_embd, n_head):
         )
 
 
+def processes_share(batch_size, count):
+    """Require a batch to split evenly among count processes, else raise ValueError."""
+    if batch_size % count:
+        raise ValueError(
+            f"a batch of {batch_size} does not split among {count} processes; make it a multiple "
+            f"of {count}, or start another number of them"
+        )
+
+
+def device_for_each(device, count):
+    """Require a device that count processes can use at once, else raise ValueError."""
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"processes cannot share {device.type!r}; pass --device cpu, or start one")
+    if device.type == "cuda" and count > torch.cuda.device_count():
+        raise ValueError(
+            f"{count} processes need a GPU each and there are {torch.cuda.device_count()}; "
+            "start fewer, or pass --device cpu"
+        )
+
+
 def matrix(array):
     """Require rows and columns, at least one of each, else raise ValueError."""
     if array.ndim != 2 or 0 in array.shape:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tqdm.auto import tqdm
 from helpers import expect
 from helpers.checkpoint import read_checkpoint, save_checkpoint
 from helpers.probe import calm
+from helpers.processes import ALONE, is_stop, launched, started
 from helpers.sample import generate
 from helpers.stories import START, Oracle
 from helpers.text import CharTokenizer, WordTokenizer, get_batch, load_corpus
@@ -20,6 +22,12 @@ from helpers.transformer import Transformer, TransformerConfig
 
 SIZES = {"block_size": 88, "n_embd": 96, "n_head": 2, "n_layer": 2}  # enough for the stories
 RATE = 6e-3  # and the learning rate that suits them
+TOGETHER = (
+    "Several processes can share the work of each step: torchrun --nproc-per-node=2 "
+    "--local-addr=127.0.0.1 -m helpers.train, then the same options. On a CPU each uses one thread "
+    "(or OMP_NUM_THREADS, where that is set), on GPUs each has one of its own. --resume goes on "
+    "with any number of processes."
+)
 
 
 def cross_entropy(logits, targets):
@@ -82,43 +90,52 @@ def train(
     out=None,
     resume=None,
     watch=None,
+    processes=ALONE,
 ):
     """Teach a model to predict the next token, and return how its losses fell.
 
     Returns {"loss": the loss of every step, "step": [...], "train": [...], "held_out": [...]}, the
     last two measured before the first step, every `eval_every` steps and after the last. `watch` is
-    called with it at each measurement. `out` is a path to save to: the last state there, the best
-    beside it.
+    called with it at each measurement. `out` is a path to save to, at each measurement and at the
+    end: the last state there, the best beside it.
     `resume` is such a file to go on from, with the same settings, as if there had been no stop.
+    `processes` share each batch; the first of them measures, watches and saves.
 
-    Stopping the cell (KeyboardInterrupt) keeps and saves what was learned, and returns the losses.
+    Stopping the cell (KeyboardInterrupt) keeps and saves what was learned, and returns the losses;
+    so does the loss of another process.
     Raises FloatingPointError at once where a loss is not finite, having saved the state before it.
     """
     expect.sizes(steps=steps, batch_size=batch_size, warmup=warmup, eval_every=eval_every)
     expect.positive(learning_rate=learning_rate, clip=clip)
+    expect.processes_share(batch_size, processes.count)
     device = device_of(model)
     block_size = model.config.block_size
     require_fit(model, corpus)
     starts = corpus.starts(corpus.train, block_size)
-    out = None if out is None else writable(out)
+    out = writable(out) if out is not None and processes.first else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     generator = torch.Generator().manual_seed(seed)
     history = {"loss": [], "step": [], "train": [], "held_out": []}
     if resume is not None:
         restore(resume, model, corpus.tokenizer, optimizer, generator, history)
     drawn = random_states(generator)
+    joined = processes.join(model)
 
     def save(path):
         state = {"optimizer": optimizer.state_dict(), "history": history, "random": drawn}
         save_checkpoint(path, model, corpus.tokenizer, **state)
 
     def measure():
+        if not processes.first:
+            return
         losses = [estimate_loss(model, corpus, part) for part in ("train", "held_out")]
         row = {"step": len(history["loss"]), "train": losses[0], "held_out": losses[1]}
         for name, number in row.items():
             history[name].append(number)
         if out is not None and losses[1] == min(history["held_out"]):
             save(best_beside(out))
+        if out is not None and history["loss"]:
+            save(out)
         if watch is not None:
             watch(history)
 
@@ -127,12 +144,16 @@ def train(
         done = len(history["loss"])
         if history["step"][-1:] != [done] and (done % eval_every == 0 or done == steps):
             measure()
-        for step in tqdm(range(len(history["loss"]) + 1, steps + 1), "training", leave=False):
-            x, y = get_batch(corpus.train, block_size, batch_size, generator, starts)
-            loss = cross_entropy(model(x.to(device)), y.to(device))
-            if not loss.isfinite():
+        ahead = range(len(history["loss"]) + 1, steps + 1)
+        for step in tqdm(ahead, "training", leave=False, disable=not processes.first):
+            batch = get_batch(corpus.train, block_size, batch_size, generator, starts)
+            x, y = (processes.rows(part).to(device) for part in batch)
+            processes.seed_noise(seed, step)
+            loss = cross_entropy(joined(x), y)
+            mean = processes.mean(loss)
+            if not mean.isfinite():
                 raise FloatingPointError(
-                    f"the loss is {loss.item()} at step {step}; lower the rate"
+                    f"the loss is {mean.item()} at step {step}; lower the rate"
                 )
             optimizer.zero_grad()
             loss.backward()
@@ -140,12 +161,16 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate * rate_at(step, steps, warmup)
             optimizer.step()
-            history["loss"].append(loss.item())
+            history["loss"].append(mean.item())
             drawn = random_states(generator)
             if step % eval_every == 0 or step == steps:
                 measure()
-    except KeyboardInterrupt:
-        print(f"stopped after {len(history['loss'])} of {steps} steps; what was learned is kept")
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if not is_stop(error):
+            raise
+        done = f"{len(history['loss'])} of {steps} steps"
+        if processes.first:
+            print(f"stopped after {done}; what was learned is kept", flush=True)
     finally:
         model.eval()
         if out is not None and history["loss"]:
@@ -209,15 +234,20 @@ def restore(path, model, tokenizer, optimizer, generator, history):
 
 
 def pick_device(name="auto"):
-    """Return a device by name; "auto" takes CUDA, Apple's GPU or the CPU, as there is."""
+    """Return a device by name; "auto" takes CUDA, Apple's GPU or the CPU, as there is.
+
+    Apple's GPU cannot be shared, so for torchrun "auto" leaves it out.
+    """
     if name == "auto":
-        mps = "mps" if torch.backends.mps.is_available() else "cpu"
+        mps = "mps" if torch.backends.mps.is_available() and not launched() else "cpu"
         name = "cuda" if torch.cuda.is_available() else mps
     return torch.device(name)
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m helpers.train", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m helpers.train", description=__doc__, epilog=TOGETHER
+    )
     add = parser.add_argument
     add("--text", default="stories", help='"stories", "tinyshakespeare" or a path (%(default)s)')
     add("--chars", action="store_true", help="letters as tokens, in place of words")
@@ -235,8 +265,15 @@ def main():
     add("--out", type=Path, default=Path("model.pt"), help="the file to save to (%(default)s)")
     add("--resume", type=Path, help="a saved file to go on from")
     given = parser.parse_args()
+    device = pick_device(given.device)
+    with started(device) as processes:
+        run(given, device, processes)
 
-    corpus = load_corpus(given.text, CharTokenizer if given.chars else WordTokenizer)
+
+def run(given, device, processes):
+    """Train a new model as the command says, and let it write."""
+    tokenizer = CharTokenizer if given.chars else WordTokenizer
+    corpus = processes.first_then_others(lambda: load_corpus(given.text, tokenizer))
     config = TransformerConfig(
         vocab_size=len(corpus.tokenizer),
         block_size=given.block,
@@ -246,8 +283,8 @@ def main():
         dropout=given.dropout,
     )
     torch.manual_seed(given.seed)
-    model = Transformer(config).to(pick_device(given.device))
-    train(
+    model = Transformer(config).to(device)
+    history = train(
         model,
         corpus,
         given.steps,
@@ -258,7 +295,15 @@ def main():
         out=given.out,
         resume=given.resume,
         watch=print_losses,
+        processes=processes,
     )
+    if processes.count > 1 and len(history["loss"]) < given.steps:
+        sys.exit(
+            f"\nprocess {processes.rank}: the run was told to stop, or another process is gone; "
+            f"to go on from what was saved last, add --resume {given.out}"
+        )
+    if not processes.first:
+        return
     if corpus.start is not None:
         floor = estimate_loss(Oracle(corpus.tokenizer), corpus, block_size=given.block)
         print(f"the floor, which no model can pass: {floor:.3f}")

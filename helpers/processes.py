@@ -1,0 +1,119 @@
+"""Several processes that train one model together, started by torchrun."""
+
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import distributed, nn
+
+from helpers import expect
+
+CARRIERS = {"cpu": "gloo", "cuda": "nccl"}  # what brings numbers from process to process
+STOPS = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, torchrun when a process is lost, a closed window
+
+
+@dataclass
+class Processes:
+    """This process, number `rank` of the `count` that train together.
+
+    Each holds the whole model, draws the whole batch and computes with its own rows of it; what
+    they found is averaged. Only the one that is `first` prints and writes.
+    """
+
+    rank: int = 0
+    count: int = 1
+    told_to_stop: bool = False
+
+    @property
+    def first(self):
+        return self.rank == 0
+
+    def join(self, model):
+        """Return a model whose backward pass averages the gradients over all processes.
+
+        They are averaged for as long as the returned model is kept.
+        """
+        if self.count == 1:
+            return model
+        return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+
+    def rows(self, batch):
+        """Take this process's rows of a batch.  (B, ...) -> (B / count, ...)"""
+        return batch.chunk(self.count)[self.rank]
+
+    def mean(self, loss):
+        """Average a loss over all processes.  () -> ()
+
+        Raises KeyboardInterrupt where this process was told to stop.
+        """
+        if self.told_to_stop:
+            raise KeyboardInterrupt
+        if self.count == 1:
+            return loss
+        total = loss.detach().clone()
+        distributed.all_reduce(total)
+        return total / self.count
+
+    def seed_noise(self, *numbers):
+        """Let dropout differ between processes; one alone goes on with the noise it has."""
+        if self.count > 1:
+            torch.manual_seed(hash((*numbers, self.rank)))
+
+    def first_then_others(self, make):
+        """Return make(), called by the first process and then, once it is done, by the others."""
+        if not self.first:
+            distributed.barrier()
+        made = make()
+        if self.first and self.count > 1:
+            distributed.barrier()
+        return made
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def started(device):
+    """Join the processes that torchrun started, and give this one among them.
+
+    A process that torchrun did not start is alone. Among several, each with a device of this kind,
+    a signal to stop waits for the end of a step, and one that is lost ends all, with exit status 1.
+    Raises ValueError for a kind of device that cannot be shared, or too few of it.
+    """
+    if not launched():
+        yield ALONE
+        return
+    expect.device_for_each(device, int(os.environ["LOCAL_WORLD_SIZE"]))
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    processes = Processes(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+    def stop(number, frame):
+        processes.told_to_stop = True
+
+    distributed.init_process_group(CARRIERS[device.type])
+    for name in STOPS:
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), stop)
+    try:
+        yield processes
+    except RuntimeError as error:
+        if not is_stop(error):
+            raise
+        sys.exit(f"\nprocess {processes.rank}: another process is gone")
+    finally:
+        distributed.destroy_process_group()
+
+
+def launched():
+    """Tell whether torchrun started this process."""
+    return distributed.is_available() and distributed.is_torchelastic_launched()
+
+
+def is_stop(error):
+    """Tell whether an error says that the run was stopped, or that another process is gone."""
+    lost = isinstance(error, distributed.DistError) or "gloo" in str(error)  # gloo has no class
+    return isinstance(error, KeyboardInterrupt) or (isinstance(error, RuntimeError) and lost)
