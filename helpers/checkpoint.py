@@ -43,8 +43,8 @@ def read_checkpoint(path):
     refused = f"{path.name} is no whole checkpoint of this course; train again, or pick another"
     try:
         parts = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for what it cannot read
-        raise ValueError(refused) from error
+    except Exception:  # torch raises many kinds for what it cannot read, with advice of its own
+        raise ValueError(refused) from None
     if not isinstance(parts, dict) or not {"config", "weights", "vocabulary"} <= parts.keys():
         raise ValueError(refused)
     return parts

@@ -1,6 +1,7 @@
 """Writing text with a trained model; `python -m helpers.sample` does it with the bundled one."""
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
@@ -104,18 +105,25 @@ def likeliest(probs, top_p):
 def main():
     parser = argparse.ArgumentParser(prog="python -m helpers.sample", description=__doc__)
     add = parser.add_argument
-    add("--prompt", default="One", help="how the text begins (default: %(default)r)")
+    add("--prompt", default="", help="how the text begins")
     add("--tokens", type=int, default=90, help="how many to add (default: %(default)s)")
     add("--temperature", type=float, default=0.8, help="0: the likeliest (default: %(default)s)")
-    add("--top-k", type=int, help="draw among this many of the likeliest (default: all)")
-    add("--top-p", type=float, help="draw among the likeliest with this share (default: all)")
+    add("--top_k", type=int, help="draw among this many of the likeliest (default: all)")
+    add("--top_p", type=float, help="draw among the likeliest with this share (default: all)")
     add("--seed", type=int, default=0, help="another seed, another text (default: %(default)s)")
     add("--checkpoint", type=Path, default=CHECKPOINT, help="a file that helpers.train wrote")
     given = parser.parse_args()
+    try:
+        write(given)
+    except (ValueError, OSError) as error:
+        sys.exit(f"helpers.sample: {error}")
 
+
+def write(given):
+    """Print a text as the command says, token by token."""
     model, tokenizer = load_checkpoint(given.checkpoint)
     start = START if START in tokenizer.ids else ""
-    idx = tokenizer.encode(start + given.prompt)[None]  # (1, T)
+    idx = tokenizer.encode(start + given.prompt or tokenizer.vocabulary[0])[None]  # (1, T)
     choices = {"temperature": given.temperature, "top_k": given.top_k, "top_p": given.top_p}
     generator = torch.Generator().manual_seed(given.seed)
     print(given.prompt, end="")

@@ -251,23 +251,31 @@ def main():
     add = parser.add_argument
     add("--text", default="stories", help='"stories", "tinyshakespeare" or a path (%(default)s)')
     add("--chars", action="store_true", help="letters as tokens, in place of words")
-    add("--layers", type=int, default=SIZES["n_layer"], help="(%(default)s)")
-    add("--heads", type=int, default=SIZES["n_head"], help="in each layer (%(default)s)")
-    add("--channels", type=int, default=SIZES["n_embd"], help="at each position (%(default)s)")
-    add("--block", type=int, default=SIZES["block_size"], help="longest window (%(default)s)")
+    add("--n_layer", type=int, default=SIZES["n_layer"], help="(%(default)s)")
+    add("--n_head", type=int, default=SIZES["n_head"], help="in each layer (%(default)s)")
+    add("--n_embd", type=int, default=SIZES["n_embd"], help="at each position (%(default)s)")
+    add("--block_size", type=int, default=SIZES["block_size"], help="longest window (%(default)s)")
     add("--dropout", type=float, default=0.0, help="(%(default)s)")
     add("--steps", type=int, default=600, help="(%(default)s)")
-    add("--batch", type=int, default=32, help="windows in each step (%(default)s)")
-    add("--rate", type=float, default=RATE, help="learning rate at its highest (%(default)s)")
-    add("--eval-every", type=int, default=100, help="steps between measurements (%(default)s)")
+    add("--batch_size", type=int, default=32, help="windows in each step (%(default)s)")
+    add(
+        "--learning_rate",
+        type=float,
+        default=RATE,
+        help="learning rate at its highest (%(default)s)",
+    )
+    add("--eval_every", type=int, default=100, help="steps between measurements (%(default)s)")
     add("--seed", type=int, default=0, help="for the first weights and the batches (%(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
     add("--out", type=Path, default=Path("model.pt"), help="the file to save to (%(default)s)")
     add("--resume", type=Path, help="a saved file to go on from")
     given = parser.parse_args()
-    device = pick_device(given.device)
-    with started(device) as processes:
-        run(given, device, processes)
+    try:
+        device = pick_device(given.device)
+        with started(device) as processes:
+            run(given, device, processes)
+    except (ValueError, OSError, FloatingPointError) as error:
+        sys.exit(f"helpers.train: {error}")
 
 
 def run(given, device, processes):
@@ -276,10 +284,10 @@ def run(given, device, processes):
     corpus = processes.first_then_others(lambda: load_corpus(given.text, tokenizer))
     config = TransformerConfig(
         vocab_size=len(corpus.tokenizer),
-        block_size=given.block,
-        n_embd=given.channels,
-        n_head=given.heads,
-        n_layer=given.layers,
+        block_size=given.block_size,
+        n_embd=given.n_embd,
+        n_head=given.n_head,
+        n_layer=given.n_layer,
         dropout=given.dropout,
     )
     torch.manual_seed(given.seed)
@@ -288,8 +296,8 @@ def run(given, device, processes):
         model,
         corpus,
         given.steps,
-        batch_size=given.batch,
-        learning_rate=given.rate,
+        batch_size=given.batch_size,
+        learning_rate=given.learning_rate,
         eval_every=given.eval_every,
         seed=given.seed,
         out=given.out,
@@ -305,12 +313,13 @@ def run(given, device, processes):
     if not processes.first:
         return
     if corpus.start is not None:
-        floor = estimate_loss(Oracle(corpus.tokenizer), corpus, block_size=given.block)
+        floor = estimate_loss(Oracle(corpus.tokenizer), corpus, block_size=given.block_size)
         print(f"the floor, which no model can pass: {floor:.3f}")
     first = corpus.tokenizer.ids.get(START, 0)
     prompt = torch.tensor([[first]], device=device_of(model))  # (1, 1)
-    print(corpus.tokenizer.decode(generate(model, prompt, 2 * given.block)[0].cpu()))
-    print(f"saved to {given.out}")
+    print(corpus.tokenizer.decode(generate(model, prompt, 2 * given.block_size)[0].cpu()))
+    print(f"saved to {given.out}, and as it was when the held-out loss was lowest to", end=" ")
+    print(best_beside(given.out))
 
 
 def print_losses(history):

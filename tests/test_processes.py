@@ -23,7 +23,9 @@ from helpers.transformer import Transformer, TransformerConfig
 ROOT = Path(helpers.__file__).resolve().parents[1]
 CORPUS = load_corpus("stories")
 SIZES = {"block_size": 12, "n_embd": 16, "n_head": 2, "n_layer": 1}
-OPTIONS = "--block 12 --channels 16 --heads 2 --layers 1 --batch 8 --eval-every 4 --device cpu"
+OPTIONS = (
+    "--block_size 12 --n_embd 16 --n_head 2 --n_layer 1 --batch_size 8 --eval_every 4 --device cpu"
+)
 TOGETHER = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
 TOGETHER += ["--local-addr=127.0.0.1"]  # so that a computer need not know its own name
 STEPS = 12

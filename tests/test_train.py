@@ -255,7 +255,7 @@ def test_measuring_that_fails_gives_the_model_back_as_it_was():
 def test_the_command_trains_saves_resumes_and_prints_a_sample(tmp_path, monkeypatch, capsys):
     text, out = tmp_path / "own.txt", tmp_path / "own.pt"
     text.write_text("one two, " * 60, encoding="utf-8")
-    command = f"train --text {text} --block 6 --channels 8 --layers 1 --out {out} --device cpu"
+    command = f"train --text {text} --block_size 6 --n_embd 8 --n_layer 1 --out {out} --device cpu"
     for more in ("--steps 2", f"--steps 3 --resume {out}"):
         monkeypatch.setattr("sys.argv", f"{command} {more}".split())
         train.main()

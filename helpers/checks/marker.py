@@ -82,7 +82,8 @@ class Exercise(Task):
     `solution` is a right answer, and gives the exercise its name. `draw(generator, B, T, C)` makes
     the arguments of one case, with numbers of variance about 1. `mistakes` is {hint: wrong answer}.
     `not_allowed` names functions that are not to be called, since the task is to build them.
-    `run(answer, *arguments)` puts an answer to work where it is not simply called.
+    `run(answer, *arguments)` puts an answer to work where it is not simply called. What an answer
+    prints is shown for the smallest case alone.
     """
 
     def __init__(self, solution, *, draw, mistakes, not_allowed=(), run=None, sizes=SIZES):
@@ -98,7 +99,7 @@ class Exercise(Task):
         """Put an answer to work on one case after another; yields what it returns, or raised."""
         for seed, (arguments, untouched) in enumerate(zip(self.cases(), self.cases(), strict=True)):
             try:
-                with quiet(), torch.random.fork_rng(devices=[]):
+                with quiet(prints=seed == 0), torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed)
                     result = self.run(answer, *arguments) if self.run else answer(*arguments)
                 pairs = zip(arguments, untouched, strict=True)
@@ -154,9 +155,9 @@ def exercise(**how):
 
 
 @contextlib.contextmanager
-def quiet():
-    """Keep back what an answer prints, displays or warns of."""
-    with capture_output(), warnings.catch_warnings():
+def quiet(prints):
+    """Keep back what an answer warns of, and unless it `prints`, what it prints or displays."""
+    with contextlib.nullcontext() if prints else capture_output(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -302,4 +303,4 @@ def report(stem, name, answers):
     """Mark one task of a notebook by its name among the answers; print REPORT and the verdict."""
     task = tasks_of(importlib.import_module(f"helpers.checks.{stem}"))[name]
     verdict = task.mark(answers[name]) if name in answers else Verdict(False, "")
-    print(REPORT + json.dumps(verdict))
+    print("\n" + REPORT + json.dumps(verdict))  # on a line of its own, whatever was printed before
