@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from helpers import expect
 
@@ -29,6 +30,8 @@ IDS = torch.tensor([[0, 6]])
         lambda: expect.token_ids(IDS.int(), 7),
         lambda: expect.token_ids(IDS.to("meta"), 7),
         lambda: expect.heads_share(6, 3),
+        lambda: expect.room(IDS, 2, 1, 4),
+        lambda: expect.eval_mode(nn.Linear(2, 3).eval()),
         lambda: expect.matrix(torch.zeros(1, 4)),
         lambda: expect.labels(["a", "b"], 2),
     ],
@@ -97,6 +100,13 @@ def test_good_input_passes(check):
         ),
         (lambda: expect.heads_share(6, 0), ValueError, ["n_head = 0", "at least 1"]),
         (lambda: expect.heads_share(4, 6), ValueError, ["n_embd = 4", "n_head = 6"]),
+        (
+            lambda: expect.room(IDS, 3, 1, 4),
+            ValueError,
+            ["holds 3 of block_size = 4", "T = 2 more", "last 4 tokens"],
+        ),
+        (lambda: expect.room(IDS, 0, 5, 4), ValueError, ["1 rows", "cache 5", "batch_size = 1"]),
+        (lambda: expect.eval_mode(nn.Linear(2, 3)), ValueError, ["training", "model.eval()"]),
         (lambda: expect.matrix(torch.zeros(2, 3, 4).numpy()), ValueError, ["(2, 3, 4)", "matrix"]),
         (lambda: expect.matrix(torch.zeros(0, 4).numpy()), ValueError, ["(0, 4)", "matrix"]),
         (lambda: expect.labels(["a", "b"], 3), ValueError, ["2 labels", "3 positions"]),
