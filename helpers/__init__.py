@@ -7,6 +7,7 @@ softmax_mask   03, the same mean from scores, a mask and softmax
 positional     04, vectors for tokens and for their places
 qkv_head       05, a head: queries, keys and values
 transformer    06, heads, blocks and the whole model
+fast_heads     07, the same heads in one product, and a cache for writing
 probe          look: who looks at whom, measured on any layer
 cost           look: what a computation costs
 plots          look: pictures that also say what they show

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from helpers.text import DATA, CharTokenizer, WordTokenizer
-from helpers.transformer import Transformer, TransformerConfig
+from helpers.transformer import MultiHeadAttention, Transformer, TransformerConfig
 
 CHECKPOINT = DATA / "stories_model.pt"
 SNAPSHOTS = DATA / "stories_snapshots.pt"  # its weights early in training, by step
@@ -50,12 +50,14 @@ def read_checkpoint(path):
     return parts
 
 
-def load_checkpoint(path=CHECKPOINT):
+def load_checkpoint(path=CHECKPOINT, attention=MultiHeadAttention):
     """Read a model and its vocabulary from a file; returns (model in eval mode, tokenizer).
 
+    `attention` is the class of its heads, MultiHeadAttention or FastMultiHeadAttention: either
+    reads what a model with the other wrote.
     Raises as read_checkpoint does.
     """
     parts = read_checkpoint(path)
-    model = Transformer(TransformerConfig(**parts["config"]))
+    model = Transformer(TransformerConfig(**parts["config"]), attention)
     model.load_state_dict(parts["weights"])
     return model.eval(), TOKENIZERS[parts["tokenizer"]].of(parts["vocabulary"])

@@ -139,6 +139,39 @@ def device_for_each(device, count):
         )
 
 
+def reads_on(model):
+    """Require a model whose attention can keep keys and values, else raise TypeError."""
+    for attention in (block.attention for block in model.blocks):
+        if not hasattr(attention, "read_on"):
+            raise TypeError(
+                f"{type(attention).__name__} keeps no keys and values; make the model with "
+                "Transformer(config, attention=FastMultiHeadAttention)"
+            )
+
+
+def room(idx, length, batch_size, block_size):
+    """Require tokens (B, T) to fit behind those that a cache holds, else raise ValueError."""
+    B, T = idx.shape
+    if batch_size != B:
+        raise ValueError(
+            f"idx has {B} rows and the cache {batch_size}; make a cache with batch_size = {B}"
+        )
+    if length + T > block_size:
+        raise ValueError(
+            f"the cache holds {length} of block_size = {block_size} positions, and T = {T} more do "
+            f"not fit; let the model itself read the last {block_size} tokens, as they all move"
+        )
+
+
+def eval_mode(model):
+    """Require a model that is not in training, else raise ValueError."""
+    if model.training:
+        raise ValueError(
+            "the model is in training mode, where dropout changes what a cache keeps; "
+            "call model.eval() first"
+        )
+
+
 def matrix(array):
     """Require rows and columns, at least one of each, else raise ValueError."""
     if array.ndim != 2 or 0 in array.shape:

@@ -79,11 +79,21 @@ def attention_maps(model, idx):
         raise ValueError(
             f"idx has shape {tuple(idx.shape)}; pass one sequence, (1, T), such as idx[:1]"
         )
+    maps = []
     with calm(model), torch.no_grad():
-        model(idx)
-    return torch.stack(
-        [torch.cat([head.weights for head in block.attention.heads]) for block in model.blocks]
-    )
+        x = model.embed(idx)  # (1, T) -> (1, T, C)
+        for block in model.blocks:
+            maps.append(weights_in(block.attention, block.ln1(x))[0])
+            x = block(x)
+    return torch.stack(maps)
+
+
+def weights_in(attention, x):
+    """Return the weights of every head of a layer, in eval mode.  (B, T, C) -> (B, nh, T, T)"""
+    if hasattr(attention, "weights_of"):
+        return attention.weights_of(x)
+    attention(x)
+    return torch.stack([head.weights for head in attention.heads], dim=1)
 
 
 @contextmanager

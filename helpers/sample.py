@@ -9,8 +9,10 @@ from torch.nn import functional as F
 
 from helpers import expect
 from helpers.checkpoint import CHECKPOINT, load_checkpoint
+from helpers.fast_heads import FastMultiHeadAttention, KVCache
 from helpers.probe import calm
 from helpers.stories import START
+from helpers.transformer import Transformer
 
 
 def generate(model, idx, max_new_tokens, **choices):
@@ -51,9 +53,10 @@ def stream(
     if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature = {temperature!r}; pass 0 for the likeliest token, or more")
     stopped = torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
+    cache = KVCache(model, len(idx)) if reads_on(model) else None
     for _ in range(max_new_tokens):
         with calm(model), torch.no_grad():
-            logits = model(idx[:, -model.config.block_size :])[:, -1]  # (B, T, V) -> (B, V)
+            logits = last_logits(model, idx, cache)  # (B, T) -> (B, V)
         new = next_token(logits, temperature, top_k, top_p, generator)  # (B, V) -> (B, 1)
         idx = torch.cat([idx, new], dim=1)  # (B, T) and (B, 1) -> (B, T + 1)
         yield new
@@ -61,6 +64,25 @@ def stream(
             stopped |= new == stop
         if stopped.all():
             return
+
+
+def reads_on(model):
+    """Tell whether a model is one whose layers can keep the keys and values of what they read."""
+    return isinstance(model, Transformer) and all(
+        hasattr(block.attention, "read_on") for block in model.blocks
+    )
+
+
+def last_logits(model, idx, cache=None):
+    """Say what follows the last block_size tokens.  (B, T) -> (B, V)
+
+    A cache holds tokens that were read before, so that only new ones have to be. Where idx is
+    longer than block_size it is of no use: with each token all others move to another place.
+    """
+    block_size = model.config.block_size
+    if cache is None or idx.shape[1] > block_size:
+        return model(idx[:, -block_size:])[:, -1]  # (B, T, V) -> (B, V)
+    return cache.read_on(idx[:, cache.length :])[:, -1]  # (B, new, V) -> (B, V)
 
 
 def next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
@@ -121,7 +143,7 @@ def main():
 
 def write(given):
     """Print a text as the command says, token by token."""
-    model, tokenizer = load_checkpoint(given.checkpoint)
+    model, tokenizer = load_checkpoint(given.checkpoint, FastMultiHeadAttention)
     start = START if START in tokenizer.ids else ""
     idx = tokenizer.encode(start + given.prompt or tokenizer.vocabulary[0])[None]  # (1, T)
     choices = {"temperature": given.temperature, "top_k": given.top_k, "top_p": given.top_p}

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from helpers import probe
+from helpers.fast_heads import FastMultiHeadAttention
 from helpers.loop_mean import loop_mean
 from helpers.qkv_head import Head
 from helpers.softmax_mask import softmax_mean
@@ -19,8 +20,10 @@ LAYERS = {
     "softmax_mean": lambda: softmax_mean,
     "Head": lambda: Head(C, 4, BLOCK),
     "MultiHeadAttention": lambda: MultiHeadAttention(C, NH, BLOCK),
+    "FastMultiHeadAttention": lambda: FastMultiHeadAttention(C, NH, BLOCK),
     "Block": lambda: Block(C, NH, BLOCK),
     "Transformer": lambda: Transformer(CONFIG),
+    "fast Transformer": lambda: Transformer(CONFIG, FastMultiHeadAttention),
 }
 WITH_A_MASK = ["Head", "MultiHeadAttention", "Block", "Transformer"]
 BROKEN_MASKS = {
@@ -41,7 +44,7 @@ def a_layer(name):
 
 def an_input(name):
     generator = torch.Generator().manual_seed(2)
-    if name == "Transformer":
+    if "Transformer" in name:
         return torch.randint(V, (B, T), generator=generator)
     return torch.randn(B, T, C, generator=generator)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from helpers import expect
 
@@ -31,6 +32,8 @@ IDS = torch.tensor([[0, 6]])
         lambda: expect.heads_share(6, 3),
         lambda: expect.processes_share(6, 3),
         lambda: expect.device_for_each(torch.device("cpu"), 3),
+        lambda: expect.room(IDS, 2, 1, 4),
+        lambda: expect.eval_mode(nn.Linear(2, 3).eval()),
         lambda: expect.matrix(torch.zeros(1, 4)),
         lambda: expect.labels(["a", "b"], 2),
     ],
@@ -102,6 +105,13 @@ def test_good_input_passes(check):
         (lambda: expect.processes_share(8, 3), ValueError, ["batch of 8", "3 processes"]),
         (lambda: expect.device_for_each(torch.device("mps"), 2), ValueError, ["mps", "cpu"]),
         (lambda: expect.device_for_each(torch.device("cuda"), 99), ValueError, ["99", "GPU"]),
+        (
+            lambda: expect.room(IDS, 3, 1, 4),
+            ValueError,
+            ["holds 3 of block_size = 4", "T = 2 more", "last 4 tokens"],
+        ),
+        (lambda: expect.room(IDS, 0, 5, 4), ValueError, ["1 rows", "cache 5", "batch_size = 1"]),
+        (lambda: expect.eval_mode(nn.Linear(2, 3)), ValueError, ["training", "model.eval()"]),
         (lambda: expect.matrix(torch.zeros(2, 3, 4).numpy()), ValueError, ["(2, 3, 4)", "matrix"]),
         (lambda: expect.matrix(torch.zeros(0, 4).numpy()), ValueError, ["(0, 4)", "matrix"]),
         (lambda: expect.labels(["a", "b"], 3), ValueError, ["2 labels", "3 positions"]),

@@ -12,7 +12,7 @@ import helpers
 
 ROOT = Path(helpers.__file__).resolve().parent
 LISTED = [line.split()[0] for line in helpers.__doc__.splitlines()[2:] if line.strip()]
-LAYERS = LISTED[: LISTED.index("transformer") + 1]
+LAYERS = LISTED[: LISTED.index("fast_heads") + 1]
 PICTURES = ["matplotlib", "ipywidgets", "IPython"]
 SOURCES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 
