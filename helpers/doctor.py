@@ -336,7 +336,7 @@ def speed():
     if needed > PATIENCE:
         advice = (
             "Close other programs, plug the computer in and switch battery saving off. It works "
-            "all the same, with patience; or open notebook 06 in Colab.",
+            "all the same, with patience.",
         )
         return Finding("look", said, advice)
     return Finding("ok", said)

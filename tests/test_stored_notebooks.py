@@ -50,8 +50,11 @@ def words_of(output):
 
 
 @each_notebook
-def test_the_setup_cell_is_the_same_everywhere(path):
+def test_the_setup_cell_is_the_same_everywhere_and_said_to_be_run_first(path):
     assert code_cells(path)[0].source == code_cells(PATHS[0])[0].source
+    cells = read(path).cells
+    place = next(place for place, cell in enumerate(cells) if cell.cell_type == "code")
+    assert cells[place - 1].source.startswith("Run the next cell first, and again after every")
 
 
 @each_notebook
@@ -65,6 +68,8 @@ def test_nothing_is_stored_but_cells_tags_and_outputs(path):
     notebook = read(path)
     nbformat.validate(notebook)
     assert notebook.metadata == METADATA
+    folded = [cell for cell in notebook.cells if cell.metadata.pop("jupyter", None)]
+    assert folded == [next(cell for cell in notebook.cells if cell.cell_type == "code")]
     assert all(set(cell.metadata) <= {"tags"} for cell in notebook.cells)
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
     assert path.stat().st_size < 1_000_000
@@ -92,7 +97,9 @@ def test_every_picture_says_in_words_what_it_shows(path):
 
 def test_only_the_listed_cells_are_excused():
     excused = {
-        path.stem: [cell.source.splitlines()[0] for cell in code_cells(path) if cell.metadata]
+        path.stem: [
+            cell.source.splitlines()[0] for cell in code_cells(path) if cell.metadata.get("tags")
+        ]
         for path in PATHS
     }
     assert {stem: cells for stem, cells in excused.items() if cells} == EXCUSED_CELLS

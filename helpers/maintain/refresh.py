@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 EXCUSED = "nbval-ignore-output"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+KEPT = ["tags", "jupyter"]  # which outputs are not compared, and which code is folded
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -42,7 +43,7 @@ def refresh(path, excused=False):
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict(
-            {name: cell.metadata[name] for name in ["tags"] if name in cell.metadata}
+            {name: cell.metadata[name] for name in KEPT if name in cell.metadata}
         )
         if cell.cell_type == "code":
             stays = earlier.get(cell.id) and not excused
