@@ -142,7 +142,7 @@ def device_for_each(device, count):
 def reads_on(model):
     """Require a model whose attention can keep keys and values, else raise TypeError."""
     for attention in (block.attention for block in model.blocks):
-        if not hasattr(attention, "read_on"):
+        if not hasattr(attention, "queries_keys_values"):
             raise TypeError(
                 f"{type(attention).__name__} keeps no keys and values; make the model with "
                 "Transformer(config, attention=FastMultiHeadAttention)"

@@ -55,23 +55,25 @@ class FastMultiHeadAttention(nn.Module):
         mask = causal_mask(x.shape[1]).to(x.device)  # (T, T)
         return attention(*self.queries_keys_values(x), mask)[1]
 
-    def read_on(self, x, kept, past):
-        """Attend from positions that follow `past` others, which were read before.
 
-        Shape:
-            x       (B, T, n_embd)
-            kept    (2, B, nh, block_size, hs)  keys and values of those others; x adds its own
-            return  (B, T, n_embd)              equal to the last T rows of forward, in eval mode
-        """
-        q, k, v = self.queries_keys_values(x)  # (B, T, C) -> 3 times (B, nh, T, hs)
-        T, S = x.shape[1], past + x.shape[1]
-        kept[0, :, :, past:S], kept[1, :, :, past:S] = k, v
-        k, v = kept[:, :, :, :S]  # (2, B, nh, S, hs) -> 2 times (B, nh, S, hs)
-        mask = None  # one query stands last, and sees every key
-        if T > 1:  # is_causal would let the first query see the first key only, not `past` more
-            mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(past)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.proj(out.transpose(1, 2).flatten(2))  # (B, nh, T, hs) -> (B, T, C)
+def attend_next(layer, x, kept, past):
+    """Let positions attend that follow `past` others, which were read before.
+
+    Shape:
+        layer   a FastMultiHeadAttention
+        x       (B, T, n_embd)
+        kept    (2, B, nh, block_size, hs)  keys and values of those others; x adds its own
+        return  (B, T, n_embd)              equal to the last T rows of layer's own, in eval mode
+    """
+    q, k, v = layer.queries_keys_values(x)  # (B, T, C) -> 3 times (B, nh, T, hs)
+    T, S = x.shape[1], past + x.shape[1]
+    kept[0, :, :, past:S], kept[1, :, :, past:S] = k, v
+    k, v = kept[:, :, :, :S]  # (2, B, nh, S, hs) -> 2 times (B, nh, S, hs)
+    mask = None  # one query stands last, and sees every key
+    if T > 1:  # is_causal would let the first query see the first key only, not `past` more
+        mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(past)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return layer.proj(out.transpose(1, 2).flatten(2))  # (B, nh, T, hs) -> (B, T, C)
 
 
 class KVCache:
@@ -110,7 +112,7 @@ class KVCache:
         model, past, T = self.model, self.length, idx.shape[1]
         x = model.embed.tokemb(idx) + model.embed.posemb.weight[past : past + T]  # (B, T, C)
         for block, kept in zip(model.blocks, self.kept, strict=True):
-            x = x + block.attention.read_on(block.ln1(x), kept, past)
+            x = x + attend_next(block.attention, block.ln1(x), kept, past)
             x = x + block.feed_forward(block.ln2(x))
         self.length = past + T
         return model.lm_head(model.ln_f(x))  # (B, T, C) -> (B, T, V)

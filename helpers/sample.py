@@ -69,7 +69,7 @@ def stream(
 def reads_on(model):
     """Tell whether a model is one whose layers can keep the keys and values of what they read."""
     return isinstance(model, Transformer) and all(
-        hasattr(block.attention, "read_on") for block in model.blocks
+        hasattr(block.attention, "queries_keys_values") for block in model.blocks
     )
 
 
