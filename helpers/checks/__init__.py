@@ -7,12 +7,22 @@ softmax_mask  03, scores, masks and softmax
 positional    04, tokens and their places
 qkv_head      05, queries, keys and values
 transformer   06, what stands around a head
+fast_heads    07, heads in one product, softmax in parts, and a cache
 """
 
-from helpers.checks import loop_mean, positional, qkv_head, softmax_mask, transformer, tril_matmul
+from helpers.checks import (
+    fast_heads,
+    loop_mean,
+    positional,
+    qkv_head,
+    softmax_mask,
+    transformer,
+    tril_matmul,
+)
 from helpers.checks.marker import MARKED
 
 __all__ = [
+    "fast_heads",
     "loop_mean",
     "positional",
     "progress",

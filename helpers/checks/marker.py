@@ -254,7 +254,8 @@ def what_differs(expected, given):
         return f"of what it returns, number {wrong[0]} is wrong: {what_differs(*wrong[1])}"
     if not is_numeric(given) or not is_numeric(expected):
         kind = "None" if given is None else f"a {type(given).__name__}"
-        return f"it returns {kind}, not a tensor"
+        wanted = f"{len(expected)} things" if isinstance(expected, tuple) else "a tensor"
+        return f"it returns {kind}, not {wanted}"
     both = torch.is_tensor(expected) and torch.is_tensor(given)
     if both and whole(expected) != whole(given):
         return f"it holds {given.dtype}, not {expected.dtype}"
