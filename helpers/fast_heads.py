@@ -56,7 +56,7 @@ class FastMultiHeadAttention(nn.Module):
         return attention(*self.queries_keys_values(x), mask)[1]
 
 
-def attend_next(layer, x, kept, past):
+def attend_after(layer, x, kept, past):
     """Let positions attend that follow `past` others, which were read before.
 
     Shape:
@@ -112,7 +112,7 @@ class KVCache:
         model, past, T = self.model, self.length, idx.shape[1]
         x = model.embed.tokemb(idx) + model.embed.posemb.weight[past : past + T]  # (B, T, C)
         for block, kept in zip(model.blocks, self.kept, strict=True):
-            x = x + attend_next(block.attention, block.ln1(x), kept, past)
+            x = x + attend_after(block.attention, block.ln1(x), kept, past)
             x = x + block.feed_forward(block.ln2(x))
         self.length = past + T
         return model.lm_head(model.ln_f(x))  # (B, T, C) -> (B, T, V)

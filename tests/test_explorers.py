@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from helpers.checkpoint import SNAPSHOTS, load_checkpoint
 from helpers.explorers import (
     canvas,
+    fast_heads,
     loop_mean,
     positional,
     qkv_head,
@@ -29,7 +30,7 @@ from helpers.explorers import (
 from helpers.explorers import explorer as base
 from helpers.text import load_text
 
-MODULES = [loop_mean, tril_matmul, softmax_mask, positional, qkv_head, transformer]
+MODULES = [loop_mean, tril_matmul, softmax_mask, positional, qkv_head, transformer, fast_heads]
 STORIES = "\n".join(load_text("stories").splitlines()[:3])  # more tokens than the block holds
 PROMPTS = [
     "",
@@ -248,6 +249,47 @@ def direct_transformer(prompt, layer, head, temperature, top_k, step):
     return panels, said
 
 
+def most_held_by_single_heads(T, n_head, batch):
+    """Bytes that MultiHeadAttention holds at most, by a list of what comes and what goes."""
+    table, hidden, vectors = 4 * batch * T * T, T * T, 4 * batch * T * 96
+    share = vectors // n_head
+    head = [3 * share]  # q, k, v
+    head += [table, table, hidden, table, -hidden]  # scores, scaled, where, hidden, done
+    head += [table, -table, hidden, table, -hidden, -2 * table]  # softmax, cleaned, kept
+    head += [share, -table - 3 * share]  # what it collects; scores, q, k, v go
+    changes = n_head * head + [vectors, -n_head * share, vectors]  # side by side, projected
+    return np.cumsum(changes).max()
+
+
+def direct_fast_heads(T, n_head, batch, cache, timed):
+    head = fast_heads.layers(n_head)[0].heads[0].double()
+    x = fast_heads.INPUTS[0, :T].double()
+    q, k = ((x @ part.weight.T).detach().numpy() for part in (head.query, head.key))
+    head.float()
+    hidden = np.triu(np.ones((T, T)), 1) == 1
+    weights = softmax(np.where(hidden, -np.inf, q @ k.T / math.sqrt(96 // n_head)))
+    token = 2 * 96 * (3 * 96 + 96) + 2 * 2 * T * 96  # q, k, v, proj; scores, weighted sum
+    vector = 4 * batch * 96
+    operations, held = [batch * T * token], [most_held_by_single_heads(T, n_head, batch)]
+    operations.append(batch * token if cache else operations[0])
+    held.append((2 * T + 5) * vector if cache else 5 * T * vector)
+    if cache:
+        weights[:-1] = np.nan
+    million, mega = np.array(operations) / 1e6, np.array(held) / 1e6
+    panels = {
+        "weights computed": weights,
+        "operations": (million, million),
+        "memory": (mega, mega),
+    }
+    said = {
+        f"06 .* again: {NUMBER} million .*; 07": million[0],
+        r"06 .* (\d+) kB .*; 07": round(held[0] / 1000),
+        f"; 07 .*: {NUMBER} million": million[1],
+        r"; 07 .* (\d+) kB": round(held[1] / 1000),
+    }
+    return panels, said
+
+
 def check(module, explorer, settings):
     """Compare picture and words of an explorer with a direct computation."""
     explorer.set(**settings)
@@ -360,6 +402,7 @@ def test_the_text_form_changes_with_every_control(module):
     others = {"prompt": "One fox", "scheme": "learned", "step": 100, "top_k": 1, "base": 10}
     others |= {"mask": False, "scale": False, "spread": 2.0, "temperature": 2.0}
     others |= {"layer": 1, "head": 1, "column": 1}
+    others |= {"n_head": 1, "cache": True, "timed": True}
     start = dict(explorer.start)
     if "prompt" in start:
         start["prompt"] = "One rainy night Ben heard a"  # many tokens may follow
@@ -455,3 +498,51 @@ def test_a_value_that_differs_by_rounding_alone_is_not_drawn_again():
     explorer.controls["temperature"].value = 1.0000000000000002  # min + 9 steps
     assert explorer.controls["temperature"].value != 1
     assert explorer.settings == explorer.start
+
+
+def test_what_a_layer_costs_is_what_was_predicted_to_the_last_operation_and_byte():
+    choose = random.Random(4)
+    settings = [(1, 1, 1), (1, 96, 4), (2, 3, 3), (128, 12, 4), (128, 1, 1)]
+    for _ in range(40):
+        n_head = choose.choice([1, 2, 3, 4, 6, 8, 12, 16])
+        settings.append((choose.randint(1, 128), n_head, choose.randint(1, 4)))
+    for setting in settings:
+        assert fast_heads.predict(*setting) == fast_heads.count(*setting), setting
+
+
+def test_both_layers_and_the_cache_give_the_same_at_the_settings_that_are_counted():
+    with torch.no_grad():
+        works = fast_heads.works(T=33, n_head=6, batch=3)
+        (slow, given, _), (fast, also, _), (read_on, (last, kept, past), _) = works.values()
+        out = slow(*given)
+        torch.testing.assert_close(fast(*also), out, atol=1e-5, rtol=1e-5)
+        kept[:] = torch.stack(fast.queries_keys_values(*given)[1:])
+        kept[:, :, :, past:] = torch.nan  # the new token brings its own
+        torch.testing.assert_close(read_on(last, kept, past), out[:, -1:], atol=1e-5, rtol=1e-5)
+    assert kept.nbytes == works["07 + cache"][2]
+
+
+def test_times_are_said_only_where_they_are_asked_for():
+    explorer = fast_heads.explore()
+    numbers = explorer.numbers
+    assert " ms" not in explorer.sentence
+    for cache in (False, True):
+        explorer.set(timed=True, cache=cache)
+        single, fast = map(float, re.findall(r"(\d+\.\d\d) ms", explorer.sentence))
+        assert 0 < single
+        assert 0 < fast
+    explorer.set(**explorer.start)
+    assert explorer.numbers == numbers
+    assert " ms" not in explorer.sentence
+
+
+def test_heads_that_share_no_channels_evenly_are_refused():
+    with pytest.raises(ValueError, match=r"n_embd = 96 does not split among n_head = 5"):
+        fast_heads.look(**{**fast_heads.explore().start, "n_head": 5})
+
+
+def test_looking_at_costs_draws_no_random_numbers_from_the_reader():
+    state = torch.get_rng_state()
+    fast_heads.layers.cache_clear()
+    fast_heads.explore()
+    assert torch.equal(torch.get_rng_state(), state)

@@ -47,6 +47,7 @@ def test_every_notebook_has_a_module():
         "04_positional",
         "05_qkv_head",
         "06_transformer",
+        "07_fast_heads",
     ]
     assert all(held_for(path) for path in PATHS)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.explorers import (
+    fast_heads,
     loop_mean,
     positional,
     qkv_head,
@@ -25,6 +26,7 @@ EXPLORERS = {
     "04_positional": positional,
     "05_qkv_head": qkv_head,
     "06_transformer": transformer,
+    "07_fast_heads": fast_heads,
 }
 
 
@@ -56,6 +58,9 @@ def test_three_things_to_try_stand_before_each_explorer_and_can_be_set(stem):
             assert explorer.settings[name] == value
         for name in re.findall(r"`(\w+)` (?:on and )?off", line):
             explorer.set(**{name: False})
+        for name in re.findall(r"`(\w+)` on(?! and off)", line):
+            explorer.set(**{name: True})
+            assert explorer.settings[name] is True
         assert "<img" in explorer.picture.value
 
 
@@ -183,3 +188,35 @@ def test_06_any_of_five_animals_may_come_as_the_grammar_says():
     two = shown(transformer, "next token", prompt=prompt, top_k=2)["lengths"]
     assert two[:2] == pytest.approx([0.5, 0.5], abs=0.05)
     assert (two[2:] == 0).all()
+
+
+def test_07_with_the_cache_one_row_remains_and_one_part_in_T_of_the_operations():
+    rows = shown(fast_heads, "weights computed", cache=True)["matrix"]
+    assert np.isnan(rows[:-1]).all()
+    np.testing.assert_allclose(rows[-1].sum(), 1, atol=1e-6)
+    assert not np.isnan(shown(fast_heads, "weights computed")["matrix"]).any()
+    single, cached = shown(fast_heads, "operations", cache=True)["lengths"]
+    assert single == pytest.approx(64 * cached)
+    fast, cached = (shown(fast_heads, "memory", cache=c)["lengths"][1] for c in (False, True))
+    assert fast / 10 < cached < fast
+
+
+def test_07_more_heads_cost_no_operation_and_only_06_more_memory():
+    few, many = (shown(fast_heads, "operations", n_head=n)["lengths"] for n in (4, 12))
+    assert (few == many).all()
+    few, many = (shown(fast_heads, "memory", n_head=n)["lengths"] for n in (4, 12))
+    assert 1.7 < many[0] / few[0] < 2
+    assert many[1] == few[1]
+
+
+def test_07_twice_the_positions_cost_more_than_twice_the_operations_and_07_twice_the_memory():
+    short, long = (shown(fast_heads, "operations", T=T)["lengths"] for T in (64, 128))
+    np.testing.assert_allclose(long / short, 2.5, atol=0.05)
+    short, long = (shown(fast_heads, "memory", T=T)["lengths"] for T in (64, 128))
+    assert long[0] / short[0] == pytest.approx(3.5, abs=0.05)
+    assert long[1] / short[1] == pytest.approx(2)
+
+
+def test_07_few_positions_leave_07_with_more_memory_than_06():
+    single, fast = shown(fast_heads, "memory", T=16)["lengths"]
+    assert single < fast

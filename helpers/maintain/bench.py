@@ -17,6 +17,7 @@ from torch import nn
 from helpers import checks, plots
 from helpers.checks.marker import Exercise, tasks_of
 from helpers.explorers import (
+    fast_heads,
     loop_mean,
     positional,
     qkv_head,
@@ -114,7 +115,7 @@ def bench_shakespeare(steps, text):
 def bench_explorers(steps):
     """The explorers, step by step: seconds from a new value to a new picture, and the plain way."""
     torch.set_num_threads(1)  # as the notebooks do
-    modules = [loop_mean, tril_matmul, softmax_mask, positional, qkv_head, transformer]
+    modules = [loop_mean, tril_matmul, softmax_mask, positional, qkv_head, transformer, fast_heads]
     print("explorers: median over a slider's steps, plain way, ratio (least to largest)")
     for module in modules:
         explorer = module.explore()

@@ -17,11 +17,13 @@ from PIL.PngImagePlugin import PngInfo
 
 from helpers import plots, probe
 from helpers.checkpoint import load_checkpoint
+from helpers.fast_heads import FastMultiHeadAttention
 from helpers.loop_mean import loop_mean
 from helpers.positional import sinusoidal_positions
 from helpers.softmax_mask import causal_mask, masked_softmax
 from helpers.stories import START
 from helpers.text import WordTokenizer
+from helpers.transformer import MultiHeadAttention
 from helpers.tril_matmul import mean_weights
 
 LADDER = Path(__file__).resolve().parents[2] / "pictures" / "ladder.png"
@@ -32,10 +34,10 @@ STORY = (
 )
 TEXT_FORM = "Description"  # where a PNG keeps it
 
-PER_ROW = 3
-STEP, ROW, FOOT = plots.PAGE / PER_ROW, 3.5, 0.35  # inches: a rung across and down, and the legend
+PER_ROW = 4
+STEP, ROW, FOOT = plots.PAGE / PER_ROW, 2.8, 0.35  # inches: a rung across and down, and the legend
 MARGIN, HEADING, LINE = 0.3, 0.5, 0.18  # left of a triangle, above it, and a line below it
-SIDE = STEP - 2.5 * MARGIN
+SIDE = STEP - 2.1 * MARGIN
 SHARP = 180  # dots per inch, for screens with small pixels
 
 
@@ -48,7 +50,7 @@ class Rung:
         words    {row: word}           to write at the end of their rows
         found    [(row, column), ...]  cells that get a frame
 
-    `numbered` writes every weight into its cell.
+    `numbered` writes every weight into its cell, `row_by_row` frames the last row.
     """
 
     stem: str
@@ -58,11 +60,12 @@ class Rung:
     words: dict = field(default_factory=dict)
     found: list = field(default_factory=list)
     numbered: bool = False
+    row_by_row: bool = False
 
 
 def rungs():
     """Compute every rung from what its notebook builds, from the first notebook to the last."""
-    return [loops(), product(), scores(), places(), hand_set_head(), trained_head()]
+    return [loops(), product(), scores(), places(), hand_set_head(), trained_head(), fast_head()]
 
 
 def loops():
@@ -113,15 +116,27 @@ def hand_set_head():
     return Rung("05_qkv_head", caption, weights, says, dict(enumerate(words)), found)
 
 
-def trained_head():
-    model, tokenizer = load_checkpoint()
+def head_on_story(attention):
+    """Let the trained model read the story; returns (its words, weights of one head)."""
+    model, tokenizer = load_checkpoint(attention=attention)
     words = [token.strip() for token in tokenizer.split(START + STORY)]
-    weights = probe.attention_maps(model, tokenizer.encode(START + STORY)[None])[0, 0]
+    return words, probe.attention_maps(model, tokenizer.encode(START + STORY)[None])[0, 0]
+
+
+def trained_head():
+    words, weights = head_on_story(MultiHeadAttention)
     t, s = found = words.index("The"), words.index("goat")
     says = f"“The” gives {two(weights[found])} to “goat”, {t - s} tokens back"
     caption = "one of four trained heads:\n“The” finds “goat” again"
     ends = {t: words[t], s: words[s]}
     return Rung("06_transformer", caption, weights, says, ends, [found])
+
+
+def fast_head():
+    _, weights = head_on_story(FastMultiHeadAttention)
+    says = "the weights of 06 again, where a new token needs the last row alone"
+    caption = "the same, many times faster:\none row for a new token"
+    return Rung("07_fast_heads", caption, weights, says, row_by_row=True)
 
 
 def two(number):
@@ -138,7 +153,7 @@ def ladder():
         left, top = MARGIN + STEP * column, figure.get_figheight() - ROW * row - HEADING
         draw_rung(figure, left, top, rung)
         if column:
-            ends = inches(figure, left - 1.6, top + 0.2), inches(figure, left - 0.1, top + 0.2)
+            ends = inches(figure, left - 0.65, top + 0.2), inches(figure, left - 0.1, top + 0.2)
             look = {"arrowstyle": "-|>", "mutation_scale": 9, "color": plots.QUIET}
             figure.add_artist(FancyArrowPatch(*ends, **look, transform=figure.transFigure))
     legend = (
@@ -180,15 +195,17 @@ def draw_triangle(ax, rung):
     stairs = [(t + right, t) for t in range(T) for right in (0, 1)]
     outline = [*stairs, (T, T), (0, T)]
     ax.add_patch(Polygon(outline, fill=False, edgecolor=plots.QUIET, linewidth=0.8, clip_on=False))
+    frame = {"fill": False, "edgecolor": plots.LINES[1][0], "linewidth": 1.6, "clip_on": False}
     for row, column in rung.found:
-        look = {"fill": False, "edgecolor": plots.LINES[1][0], "linewidth": 1.6, "clip_on": False}
-        ax.add_patch(Rectangle((column, row), 1, 1, **look))
+        ax.add_patch(Rectangle((column, row), 1, 1, **frame))
+    if rung.row_by_row:
+        ax.add_patch(Rectangle((0, T - 1), T, 1, **frame))
     look = {"size": plots.CELL, "va": "center", "color": plots.INK}
     for row, word in rung.words.items():
         ax.annotate(word, (row + 1, row + 0.5), (5.5, 0), textcoords="offset points", **look)
     for row, column in np.argwhere(array) if rung.numbered else []:
         weight = array[row, column]
-        colour = "white" if plots.is_dark(cmap(norm(weight))) else plots.INK
+        colour = "white" if plots.is_dark(cmap(norm(weight))) else "black"
         look = {"size": plots.TEXT, "ha": "center", "va": "center", "color": colour}
         ax.text(column + 0.5, row + 0.5, two(weight), **look)
     ax.set(ylim=(T, 0))
