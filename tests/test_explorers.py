@@ -513,12 +513,13 @@ def test_what_a_layer_costs_is_what_was_predicted_to_the_last_operation_and_byte
 def test_both_layers_and_the_cache_give_the_same_at_the_settings_that_are_counted():
     with torch.no_grad():
         works = fast_heads.works(T=33, n_head=6, batch=3)
-        (slow, given, _), (fast, also, _), (read_on, (last, kept, past), _) = works.values()
+        (slow, given, _), (fast, also, _), (after, cached, _) = works.values()
+        _, _, kept, past = cached
         out = slow(*given)
         torch.testing.assert_close(fast(*also), out, atol=1e-5, rtol=1e-5)
         kept[:] = torch.stack(fast.queries_keys_values(*given)[1:])
         kept[:, :, :, past:] = torch.nan  # the new token brings its own
-        torch.testing.assert_close(read_on(last, kept, past), out[:, -1:], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(after(*cached), out[:, -1:], atol=1e-5, rtol=1e-5)
     assert kept.nbytes == works["07 + cache"][2]
 
 
