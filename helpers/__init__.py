@@ -17,6 +17,7 @@ stories        the grammar behind the bundled stories, and the best loss there c
 checkpoint     a trained model in a file
 sample         writing text with a trained model
 processes      several processes that train one model together
+pace           whether a training step is compiled, and in which numbers
 train          losses and the training loop
 explorers      look: sliders, and pictures that follow them
 checks         learn: markers for the exercises

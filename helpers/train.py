@@ -13,15 +13,18 @@ from tqdm.auto import tqdm
 
 from helpers import expect
 from helpers.checkpoint import read_checkpoint, save_checkpoint
+from helpers.fast_heads import FastMultiHeadAttention
+from helpers.pace import CHOICES, Pace, choose
 from helpers.probe import calm
 from helpers.processes import ALONE, is_stop, launched, started
 from helpers.sample import generate
 from helpers.stories import START, Oracle
 from helpers.text import CharTokenizer, WordTokenizer, get_batch, load_corpus
-from helpers.transformer import Transformer, TransformerConfig
+from helpers.transformer import MultiHeadAttention, Transformer, TransformerConfig
 
 SIZES = {"block_size": 88, "n_embd": 96, "n_head": 2, "n_layer": 2}  # enough for the stories
 RATE = 6e-3  # and the learning rate that suits them
+FUSED = "cpu", "cuda", "mps"  # devices where one call of AdamW changes all weights
 TOGETHER = (
     "Several processes can share the work of each step: torchrun --nproc-per-node=2 "
     "--local-addr=127.0.0.1 -m helpers.train, then the same options. On a CPU each uses one thread "
@@ -91,6 +94,7 @@ def train(
     resume=None,
     watch=None,
     processes=ALONE,
+    pace=Pace(),
 ):
     """Teach a model to predict the next token, and return how its losses fell.
 
@@ -99,7 +103,8 @@ def train(
     called with it at each measurement. `out` is a path to save to, at each measurement and at the
     end: the last state there, the best beside it.
     `resume` is such a file to go on from, with the same settings, as if there had been no stop.
-    `processes` share each batch; the first of them measures, watches and saves.
+    `processes` share each batch; the first of them measures, watches and saves. `pace` says how
+    they compute.
 
     Stopping the cell (KeyboardInterrupt) keeps and saves what was learned, and returns the losses;
     so does the loss of another process.
@@ -113,13 +118,13 @@ def train(
     require_fit(model, corpus)
     starts = corpus.starts(corpus.train, block_size)
     out = writable(out) if out is not None and processes.first else None
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, fused=device.type in FUSED)
     generator = torch.Generator().manual_seed(seed)
     history = {"loss": [], "step": [], "train": [], "held_out": []}
     if resume is not None:
         restore(resume, model, corpus.tokenizer, optimizer, generator, history)
     drawn = random_states(generator)
-    joined = processes.join(model)
+    logits_of = pace.of(processes.join(model))
 
     def save(path):
         state = {"optimizer": optimizer.state_dict(), "history": history, "random": drawn}
@@ -149,7 +154,7 @@ def train(
             batch = get_batch(corpus.train, block_size, batch_size, generator, starts)
             x, y = (processes.rows(part).to(device) for part in batch)
             processes.seed_noise(seed, step)
-            loss = cross_entropy(joined(x), y)
+            loss = cross_entropy(logits_of(x), y)
             mean = processes.mean(loss)
             if not mean.isfinite():
                 raise FloatingPointError(
@@ -226,6 +231,13 @@ def restore(path, model, tokenizer, optimizer, generator, history):
         )
     if parts["vocabulary"] != tokenizer.vocabulary:
         raise ValueError(f"{Path(path).name} knows other tokens; go on with the text it came from")
+    if trained_head_by_head(parts) != trained_head_by_head(
+        {"optimizer": optimizer.state_dict(), "weights": model.state_dict()}
+    ):
+        raise ValueError(
+            f"{Path(path).name} was trained with the other attention; make the model with "
+            "attention=MultiHeadAttention where it was, else with FastMultiHeadAttention"
+        )
     model.load_state_dict(parts["weights"])
     optimizer.load_state_dict(parts["optimizer"])
     generator.set_state(parts["random"]["batches"])
@@ -267,6 +279,8 @@ def main():
     add("--eval_every", type=int, default=100, help="steps between measurements (%(default)s)")
     add("--seed", type=int, default=0, help="for the first weights and the batches (%(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
+    add("--compile", choices=CHOICES, default="auto", help="auto: on CUDA, where it pays")
+    add("--bf16", choices=CHOICES, default="auto", help="auto: on CUDA, where the GPU has it")
     add("--out", type=Path, default=Path("model.pt"), help="the file to save to (%(default)s)")
     add("--resume", type=Path, help="a saved file to go on from")
     given = parser.parse_args()
@@ -290,8 +304,11 @@ def run(given, device, processes):
         n_layer=given.n_layer,
         dropout=given.dropout,
     )
-    torch.manual_seed(given.seed)
-    model = Transformer(config).to(device)
+    model = begun(config, given.seed, given.resume).to(device)
+    share = given.batch_size // processes.count
+    pace, said = choose(model, share, given.compile, given.bf16)
+    if processes.first:
+        print(said, flush=True)
     history = train(
         model,
         corpus,
@@ -304,6 +321,7 @@ def run(given, device, processes):
         resume=given.resume,
         watch=print_losses,
         processes=processes,
+        pace=pace,
     )
     if processes.count > 1 and len(history["loss"]) < given.steps:
         sys.exit(
@@ -320,6 +338,23 @@ def run(given, device, processes):
     print(corpus.tokenizer.decode(generate(model, prompt, 2 * given.block_size)[0].cpu()))
     print(f"saved to {given.out}, and as it was when the held-out loss was lowest to", end=" ")
     print(best_beside(given.out))
+
+
+def begun(config, seed, resume=None):
+    """Make the fast model with the first weights of 06's, or 06's where a file goes on with it."""
+    attention = FastMultiHeadAttention
+    if resume is not None and trained_head_by_head(read_checkpoint(resume)):
+        attention = MultiHeadAttention
+    model = Transformer(config, attention)
+    torch.manual_seed(seed)
+    model.load_state_dict(Transformer(config).state_dict())
+    return model
+
+
+def trained_head_by_head(parts):
+    """Tell whether an optimizer kept a state for each weight of each head, as for 06's model."""
+    groups = parts.get("optimizer", {"param_groups": []})["param_groups"]
+    return sum(len(group["params"]) for group in groups) == len(parts["weights"])
 
 
 def print_losses(history):

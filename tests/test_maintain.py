@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.maintain import bench, parts
+from helpers.maintain import bench, parts, speed
 from helpers.text import load_corpus
 
 SHAKESPEARE = Path(__file__).resolve().parents[2] / "shared" / "data" / "tinyshakespeare.txt"
@@ -40,6 +40,65 @@ def test_the_benchmark_of_shakespeare_runs(capsys):
         pytest.skip("Tiny Shakespeare is not beside the project")
     bench.bench_shakespeare(3, SHAKESPEARE)
     assert "over the whole held-out text" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_the_race_runs_to_the_same_loss(capsys):
+    if not SHAKESPEARE.is_file():
+        pytest.skip("Tiny Shakespeare is not beside the project")
+    bench.bench_race(4, SHAKESPEARE)
+    time, *losses = capsys.readouterr().out.splitlines()
+    assert "time: 07 / 06" in time
+    slow, fast = (float(line.split(": 0")[1].split()[1]) for line in losses)
+    assert slow == pytest.approx(fast, abs=0.011)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_speed_prints_one_table(monkeypatch, capsys):
+    tiny = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 16}
+    monkeypatch.setattr(speed, "SMALL", tiny)
+    monkeypatch.setattr(speed, "LARGE", tiny)
+    speed.bench_speed(2)
+    head, more, *rows = capsys.readouterr().out.splitlines()
+    assert f"on {torch.get_num_threads()} threads" in head
+    assert [row.rsplit(": 07 / ", 1)[1].split()[0] for row in rows if ": 07 / " in row] == [
+        *["torch.nn", "06", "product", "06", "torch.nn"] * 2
+    ]
+    assert all(float(row[67:75]) > 0 for row in rows)
+
+
+TINY = {"n_layer": 2, "n_head": 3, "n_embd": 12, "block_size": 7}
+
+
+@pytest.mark.parametrize("changed", ["06", "07", "torch.nn"])
+def test_only_models_that_agree_are_measured(changed):
+    models = speed.three_models(**TINY)
+    speed.require_same(models)
+    assert all(weight.grad is None for model in models.values() for weight in model.parameters())
+    with torch.no_grad():
+        models[changed].lm_head.weight[3, 4] += 0.1
+    with pytest.raises(AssertionError):
+        speed.require_same(models)
+
+
+def test_gradients_must_agree_too():
+    models = speed.three_models(**TINY)
+    models["torch.nn"].tokemb.weight.register_hook(lambda gradient: gradient + 0.01)
+    with pytest.raises(AssertionError):
+        speed.require_same(models)
+
+
+def test_rounds_go_back_and_forth():
+    calls = []
+    works = {name: lambda name=name: calls.append(name) for name in "AB"}
+    times = speed.interleaved(works, rounds=3)
+    assert "".join(calls) == "AB" + "AB" + "BA" + "AB"
+    assert [len(times[name]) for name in "AB"] == [3, 3]
+
+
+def test_a_row_gives_the_median_and_the_quartiles(capsys):
+    speed.row("what", [5.0, 1.0, 3.0, 2.0, 4.0], "aim")
+    assert capsys.readouterr().out.split() == ["what", "3.00", "2.00", "to", "4.00", "aim"]
 
 
 @torch.no_grad()

@@ -134,7 +134,7 @@ def alone():
 def test_one_process_trains_by_the_plain_loop_to_the_last_bit(alone):
     history, trained = alone
     model, losses = a_model(), []
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     generator = torch.Generator().manual_seed(0)
     starts = CORPUS.starts(CORPUS.train, SIZES["block_size"])
     for step in range(1, STEPS + 1):

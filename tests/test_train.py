@@ -8,8 +8,9 @@ from torch.nn import functional as F
 
 from helpers import plots, train
 from helpers.checkpoint import load_checkpoint, read_checkpoint
+from helpers.fast_heads import FastMultiHeadAttention
 from helpers.text import CharTokenizer, Corpus
-from helpers.transformer import Transformer, TransformerConfig
+from helpers.transformer import MultiHeadAttention, Transformer, TransformerConfig
 
 V, BLOCK = 5, 4
 IDS = torch.arange(V).repeat(40)
@@ -264,3 +265,61 @@ def test_the_command_trains_saves_resumes_and_prints_a_sample(tmp_path, monkeypa
     assert tokenizer.vocabulary == [" ", " one", " two", ",", "one"]
     assert (model.config.block_size, model.config.n_embd, model.config.n_layer) == (6, 8, 1)
     assert len(read_checkpoint(out)["history"]["loss"]) == 3
+
+
+COMMAND = "train --text {} --block_size 6 --n_embd 8 --n_layer 1 --batch_size 4 --device cpu"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Run the command on a text of its own, with more options; returns the file it writes."""
+    text, out = tmp_path / "own.txt", tmp_path / "own.pt"
+    text.write_text("one two, " * 60, encoding="utf-8")
+
+    def run(*more):
+        monkeypatch.setattr("sys.argv", [*COMMAND.format(text).split(), "--out", str(out), *more])
+        train.main()
+        return out
+
+    return run
+
+
+def test_the_command_trains_the_fast_model_to_what_06_learns(command, monkeypatch):
+    fast = read_checkpoint(command("--steps", "5"))
+    monkeypatch.setattr(train, "FastMultiHeadAttention", MultiHeadAttention)
+    slow = read_checkpoint(command("--steps", "5"))
+    count = [len(parts["optimizer"]["param_groups"][0]["params"]) for parts in (fast, slow)]
+    assert count[0] < count[1] == len(slow["weights"])
+    assert fast["weights"].keys() == slow["weights"].keys()
+    for name in ("loss", "train", "held_out"):
+        torch.testing.assert_close(fast["history"][name], slow["history"][name])
+
+
+def test_the_command_goes_on_with_a_run_of_06_as_it_was(command, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(train, "FastMultiHeadAttention", MultiHeadAttention)
+        before.setattr(train, "FUSED", ())
+        whole = read_checkpoint(command("--steps", "4"))["history"]
+        out = command("--steps", "4", "--eval_every", "2")
+    parts = read_checkpoint(out)
+    assert parts["optimizer"]["param_groups"][0]["fused"] is not True
+    again = read_checkpoint(command("--steps", "6", "--resume", str(out)))
+    assert again["history"]["loss"][:4] == whole["loss"]
+    assert len(again["history"]["loss"]) == 6
+    assert len(again["optimizer"]["param_groups"][0]["params"]) == len(again["weights"])
+
+
+def test_a_run_of_the_other_attention_is_refused_by_name(tmp_path):
+    out, slow = tmp_path / "m.pt", a_model()
+    fast = Transformer(slow.config, FastMultiHeadAttention)
+    for one, other in [(slow, fast), (fast, slow)]:
+        train.train(one, CORPUS, steps=2, out=out, **SETTINGS)
+        with pytest.raises(ValueError, match=r"m\.pt was trained with the other attention"):
+            train.train(other, CORPUS, steps=4, resume=out, **SETTINGS)
+
+
+def test_the_command_says_how_it_computes(command, capsys):
+    command("--steps", "2")
+    assert "training on cpu in 32-bit numbers, not compiled" in capsys.readouterr().out
+    command("--steps", "2", "--bf16", "on", "--compile", "off")
+    assert "training on cpu with products in bf16, not compiled" in capsys.readouterr().out

@@ -1,14 +1,17 @@
 """Measure what the course claims about training, and how fast explorers and markers are.
 
-python -m helpers.maintain.bench            all of it, in about ten minutes on two cores
-python -m helpers.maintain.bench explorers  a part of it
+python -m helpers.maintain.bench            all of it, in about half an hour on two cores
+python -m helpers.maintain.bench speed      a part of it: 07 against 06 and torch.nn
 python -m helpers.maintain.bench --steps 3  a few steps of each, to see that it runs
 """
 
 import argparse
 import io
 import statistics
+import tempfile
 import time
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -25,6 +28,8 @@ from helpers.explorers import (
     transformer,
     tril_matmul,
 )
+from helpers.fast_heads import FastMultiHeadAttention
+from helpers.maintain.speed import bench_speed, interleaved, ratios, row, seconds_of
 from helpers.sample import generate
 from helpers.stories import START, Oracle, is_story
 from helpers.text import CharTokenizer, load_corpus
@@ -32,6 +37,7 @@ from helpers.train import SIZES, cross_entropy, estimate_loss, train
 from helpers.transformer import Transformer, TransformerConfig
 
 SHAKESPEARE = {"block_size": 64, "n_embd": 128, "n_head": 4, "n_layer": 4}  # nanoGPT's, for a CPU
+RUN = {"batch_size": 12, "learning_rate": 2e-3, "seed": 1337}
 
 
 class Trigram(nn.Module):
@@ -106,10 +112,55 @@ def loss_over_all(model, ids):
 def bench_shakespeare(steps, text):
     """Tiny Shakespeare, letter by letter, in the sizes that nanoGPT gives for a CPU."""
     corpus = load_corpus(text, CharTokenizer)
-    settings = {"batch_size": 12, "learning_rate": 2e-3}
-    model, seconds = trained(corpus, SHAKESPEARE, steps, 1337, **settings)
+    model, seconds = trained(corpus, SHAKESPEARE, steps, **RUN)
     loss = loss_over_all(model, corpus.held_out)
     print(f"tinyshakespeare: {seconds:.0f} s, {loss:.3f} over the whole held-out text", flush=True)
+
+
+def bench_race(steps, text):
+    """Tiny Shakespeare again, for the models of 07 and 06: same weights, same batches, by turns."""
+    corpus = load_corpus(text, CharTokenizer)
+    config = TransformerConfig(vocab_size=len(corpus.tokenizer), **SHAKESPEARE)
+    torch.manual_seed(RUN["seed"])
+    models = {"06": Transformer(config), "07": Transformer(config, FastMultiHeadAttention)}
+    models["07"].load_state_dict(models["06"].state_dict())
+    each = max(1, steps // 20)  # steps in a turn
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{name}.pt" for name in models}
+        works = {
+            name: lambda name=name: go_on(models[name], corpus, steps, each, files[name])
+            for name in models
+        }
+        times = interleaved(works, rounds=max(1, steps // each - 1))
+    row(
+        f"{steps} steps on tinyshakespeare, {each} by turns, time: 07 / 06",
+        ratios(times["07"], times["06"]),
+        "<= 0.75",
+    )
+    for name, model in models.items():
+        loss = loss_over_all(model, corpus.held_out)
+        row(f"and the loss over the whole held-out text: {name}", [loss], "<= 1.88")
+
+
+def go_on(model, corpus, steps, each, out):
+    """Train for the next turn of a run that is saved to a file."""
+
+    def stop(history):
+        if history["loss"]:
+            raise KeyboardInterrupt
+
+    resume = out if out.exists() else None
+    with redirect_stdout(io.StringIO()):
+        train(
+            model,
+            corpus,
+            steps,
+            eval_every=each,
+            out=out,
+            resume=resume,
+            watch=stop,
+            **RUN,
+        )
 
 
 def bench_explorers(steps):
@@ -178,17 +229,12 @@ def bench_checks(steps):
     print(f"checks: {len(slowest)} exercises, the slowest mark {slowest[name]:.2f} s ({name})")
 
 
-def seconds_of(work, *arguments):
-    """Measure how long a piece of work takes."""
-    begin = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - begin
-
-
 def main():
     parser = argparse.ArgumentParser(prog="python -m helpers.maintain.bench")
     parser.add_argument(
-        "parts", nargs="*", help="stories, shakespeare, explorers, checks (default: all)"
+        "parts",
+        nargs="*",
+        help="speed, race, stories, shakespeare, explorers, checks (default: all)",
     )
     parser.add_argument("--steps", type=int, help="of each part, to see that it runs")
     parser.add_argument("--seeds", type=int, default=5, help="for the stories (%(default)s)")
@@ -197,6 +243,8 @@ def main():
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     parts = {
+        "speed": lambda: bench_speed(given.steps),
+        "race": lambda: bench_race(given.steps or 2000, given.shakespeare),
         "stories": lambda: bench_stories(given.steps or 1250, given.seeds),
         "shakespeare": lambda: bench_shakespeare(given.steps or 2000, given.shakespeare),
         "explorers": lambda: bench_explorers(given.steps or 60),
