@@ -64,7 +64,7 @@ def test_the_benchmark_of_speed_prints_one_table(monkeypatch, capsys):
     assert [row.rsplit(": 07 / ", 1)[1].split()[0] for row in rows if ": 07 / " in row] == [
         *["torch.nn", "06", "product", "06", "torch.nn"] * 2
     ]
-    assert all(float(row[67:75]) > 0 for row in rows)
+    assert all(float(row[67:75]) >= 0 for row in rows)  # a share can be tiny
 
 
 TINY = {"n_layer": 2, "n_head": 3, "n_embd": 12, "block_size": 7}

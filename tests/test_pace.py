@@ -132,6 +132,7 @@ def test_a_run_in_bf16_goes_on_as_if_there_had_been_no_stop(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler warns itself of what it uses
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler on a CPU")
 def test_compiled_it_learns_the_same_and_goes_on(tmp_path):
     def stop(history):
