@@ -94,19 +94,6 @@ def test_a_refresh_of_what_is_fresh_changes_no_byte(course):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("capability", "threads"), [("default", "1"), ("avx2", "2"), ("avx512", "1")]
-)
-def test_outputs_hold_on_other_processors_and_numbers_of_threads(course, capability, threads):
-    settings = {"OMP_NUM_THREADS": threads, "ATEN_CPU_CAPABILITY": capability}
-    stems = [path.stem for path in PATHS]
-    if threads != "1":
-        stems.remove("06_transformer")  # beside other tests, its training would crawl
-    passed, said = nbval(course, stems, OMP_WAIT_POLICY="PASSIVE", **settings)
-    assert passed, said
-
-
-@pytest.mark.slow
 @each_notebook
 def test_a_cell_that_is_run_again_gives_the_same_again(path):
     cells = nbformat.read(path, as_version=4).cells
