@@ -83,9 +83,9 @@ def a_model():
     return Transformer(TransformerConfig(vocab_size=len(CORPUS.tokenizer), **SIZES))
 
 
-def learn(steps=STEPS, **settings):
+def learn(steps=STEPS, model=None, **settings):
     """Train alone, as the command with OPTIONS does; returns (history, model)."""
-    model = a_model()
+    model = model or a_model()
     return train.train(model, CORPUS, steps, batch_size=8, eval_every=4, **settings), model
 
 
@@ -283,7 +283,7 @@ def test_a_killed_process_ends_the_run_which_can_be_gone_on_with_alone(
     assert ("stopped after 7 of 12 steps" in printed) == (lost == 1)
     assert len(read_checkpoint(out)["history"]["loss"]) == saved
     assert sorted(file.name for file in tmp_path.glob("m*")) == ["m.pt", "m_best.pt"]
-    history, _ = learn(resume=out)
+    history, _ = learn(resume=out, model=train.begun(a_model().config, seed=0))
     same_run(history, alone[0])
 
 
