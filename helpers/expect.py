@@ -139,13 +139,13 @@ def device_for_each(device, count):
         )
 
 
-def reads_on(model):
-    """Require a model whose attention can keep keys and values, else raise TypeError."""
+def all_heads_at_once(model):
+    """Require attention that makes the keys and values of all heads at once, else TypeError."""
     for attention in (block.attention for block in model.blocks):
         if not hasattr(attention, "queries_keys_values"):
             raise TypeError(
-                f"{type(attention).__name__} keeps no keys and values; make the model with "
-                "Transformer(config, attention=FastMultiHeadAttention)"
+                f"{type(attention).__name__} cannot use a cache of keys and values; make the model "
+                "with Transformer(config, attention=FastMultiHeadAttention)"
             )
 
 

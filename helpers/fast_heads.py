@@ -46,9 +46,9 @@ class FastMultiHeadAttention(nn.Module):
 
     def queries_keys_values(self, x):
         """Make the queries, keys and values of all heads.  (B, T, C) -> 3 times (B, nh, T, hs)"""
-        split = (self.n_head, self.qkv.in_features // self.n_head)  # nh, hs
+        B, T, C = x.shape
         parts = self.qkv(x).chunk(3, dim=-1)  # (B, T, C) -> (B, T, 3 C) -> 3 times (B, T, C)
-        return [part.unflatten(-1, split).transpose(1, 2) for part in parts]
+        return [part.view(B, T, self.n_head, -1).transpose(1, 2) for part in parts]
 
     def weights_of(self, x):
         """Return who looks at whom, which forward never holds.  (B, T, C) -> (B, nh, T, T)"""
@@ -84,11 +84,11 @@ class KVCache:
 
     Make a fresh one for every text. When block_size positions are full, it cannot go on: the next
     token moves every other to an earlier place, and no key or value stays what it was.
-    Raises TypeError for a model whose attention cannot read on.
+    Raises TypeError for a model whose attention is not FastMultiHeadAttention or like it.
     """
 
     def __init__(self, model, batch_size=1):
-        expect.reads_on(model)
+        expect.all_heads_at_once(model)
         expect.sizes(batch_size=batch_size)
         config = model.config
         heads = config.n_head, config.block_size, config.n_embd // config.n_head

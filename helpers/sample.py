@@ -40,7 +40,8 @@ def stream(
 ):
     """Yield the tokens that a model writes, each of shape (B, 1), as they come.
 
-    The model sees the last block_size tokens. `temperature` below 1 prefers likely tokens, above 1
+    The model sees the last block_size tokens; one with FastMultiHeadAttention reads each token once
+    while all of them fit, and writes the same. `temperature` below 1 prefers likely tokens, above 1
     evens them out, and 0 always takes the likeliest. `top_k` draws among the k likeliest tokens
     (all, where k is above the vocabulary), `top_p` among the likeliest that together have at least
     probability p. `stop` is an id: once it has come in every row, the writing ends. The model works
@@ -53,7 +54,7 @@ def stream(
     if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature = {temperature!r}; pass 0 for the likeliest token, or more")
     stopped = torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
-    cache = KVCache(model, len(idx)) if reads_on(model) else None
+    cache = KVCache(model, len(idx)) if can_cache(model) else None
     for _ in range(max_new_tokens):
         with calm(model), torch.no_grad():
             logits = last_logits(model, idx, cache)  # (B, T) -> (B, V)
@@ -66,8 +67,8 @@ def stream(
             return
 
 
-def reads_on(model):
-    """Tell whether a model is one whose layers can keep the keys and values of what they read."""
+def can_cache(model):
+    """Tell whether a model can read on from the keys and values of what it has read."""
     return isinstance(model, Transformer) and all(
         hasattr(block.attention, "queries_keys_values") for block in model.blocks
     )

@@ -231,9 +231,7 @@ def restore(path, model, tokenizer, optimizer, generator, history):
         )
     if parts["vocabulary"] != tokenizer.vocabulary:
         raise ValueError(f"{Path(path).name} knows other tokens; go on with the text it came from")
-    if trained_head_by_head(parts) != trained_head_by_head(
-        {"optimizer": optimizer.state_dict(), "weights": model.state_dict()}
-    ):
+    if weights_trained(parts["optimizer"]) != weights_trained(optimizer.state_dict()):
         raise ValueError(
             f"{Path(path).name} was trained with the other attention; make the model with "
             "attention=MultiHeadAttention where it was, else with FastMultiHeadAttention"
@@ -343,18 +341,18 @@ def run(given, device, processes):
 def begun(config, seed, resume=None):
     """Make the fast model with the first weights of 06's, or 06's where a file goes on with it."""
     attention = FastMultiHeadAttention
-    if resume is not None and trained_head_by_head(read_checkpoint(resume)):
-        attention = MultiHeadAttention
+    parts = {} if resume is None else read_checkpoint(resume)
+    if "optimizer" in parts and weights_trained(parts["optimizer"]) == len(parts["weights"]):
+        attention = MultiHeadAttention  # as many weights were trained as the file names
     model = Transformer(config, attention)
     torch.manual_seed(seed)
     model.load_state_dict(Transformer(config).state_dict())
     return model
 
 
-def trained_head_by_head(parts):
-    """Tell whether an optimizer kept a state for each weight of each head, as for 06's model."""
-    groups = parts.get("optimizer", {"param_groups": []})["param_groups"]
-    return sum(len(group["params"]) for group in groups) == len(parts["weights"])
+def weights_trained(state):
+    """Count the weights that an optimizer with this state trains."""
+    return sum(len(group["params"]) for group in state["param_groups"])
 
 
 def print_losses(history):

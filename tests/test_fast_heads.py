@@ -356,7 +356,7 @@ def test_what_does_not_follow_is_refused_and_leaves_the_cache_as_it_was(read, id
 
 def test_a_cache_is_refused_where_it_could_not_be_right():
     slow, fast = two_models(dropout=0.5)
-    with pytest.raises(TypeError, match=r"MultiHeadAttention keeps no.*FastMultiHeadAttention"):
+    with pytest.raises(TypeError, match=r"cannot use a cache.*FastMultiHeadAttention"):
         KVCache(slow, B)
     with pytest.raises(ValueError, match="batch_size = 0"):
         KVCache(fast, 0)

@@ -1,13 +1,13 @@
 """Running the notebooks through nbval: what must turn red does, and what must stay green does."""
 
 import os
-import shutil
 import subprocess
 import sys
 from itertools import pairwise
 
 import nbformat
 import pytest
+from browser import copy_course
 from nbclient import NotebookClient
 
 from helpers.maintain.refresh import EXCUSED, NOTEBOOKS, refresh
@@ -19,12 +19,7 @@ each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.ste
 @pytest.fixture
 def course(tmp_path):
     """A copy of the course, to be tampered with."""
-    root = NOTEBOOKS.parent
-    for name in ["helpers", "notebooks", "data"]:
-        ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
-        shutil.copytree(root / name, tmp_path / name, ignore=ignored)
-    shutil.copy(root / "pyproject.toml", tmp_path)
-    return tmp_path
+    return copy_course(tmp_path)
 
 
 def nbval(course, stems, **environment):

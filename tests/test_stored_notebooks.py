@@ -31,6 +31,7 @@ EXCUSED_CELLS = {  # notebook: the first line of each cell whose output nbval do
         "def speed(work, *arguments):",
         "with torch.no_grad():",
         "cache = KVCache(writer)",
+        "def half(idx):",
         "def step(model, optimizer, idx, targets):",
         PROGRESS,
     ],
