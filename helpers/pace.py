@@ -21,8 +21,8 @@ class Pace:
     def of(self, model):
         """Return what makes a model's logits at this pace; the model itself, where nothing differs.
 
-        In bf16 matrix products have 8 bits for the digits of a number in place of 24; weights,
-        softmax and the loss keep all of them.
+        In bf16 matrix products have 8 bits for the digits of a number in place of 24; weights, the
+        loss and the vectors between blocks keep all of them.
         """
         compute = torch.compile(model) if self.compiled else model
         if not self.bf16:

@@ -22,11 +22,12 @@ def course(tmp_path):
     return copy_course(tmp_path)
 
 
-def nbval(course, stems, **environment):
+def nbval(course, stems, *options, **environment):
     """Validate notebooks of a course in a process of its own; returns (passed, what it printed)."""
     paths = [f"notebooks/{stem}.ipynb" for stem in stems]
+    command = [sys.executable, "-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider", *paths],
+        [*command, *options, *paths],
         cwd=course,
         env={**os.environ, **environment},
         capture_output=True,
@@ -77,7 +78,7 @@ def test_a_mask_flipped_in_the_helpers_turns_the_notebooks_red(course):
     code = module.read_text(encoding="utf-8")
     module.write_text(code.replace(".tril()", ".triu()"), encoding="utf-8")
     for stem in ["03_softmax_mask", "05_qkv_head", "06_transformer"]:
-        assert not nbval(course, [stem])[0], stem
+        assert not nbval(course, [stem], "--exitfirst")[0], stem
 
 
 @pytest.mark.stored

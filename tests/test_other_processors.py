@@ -9,12 +9,17 @@ MEASURED = ["06_transformer", "07_fast_heads"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("capability", "threads"), [("default", "1"), ("avx2", "2"), ("avx512", "1")]
+    ("capability", "onednn", "threads"),
+    [("default", "SSE41", "1"), ("avx2", "AVX2", "2"), ("avx512", "AVX512_CORE", "1")],
 )
-def test_outputs_hold_on_other_processors_and_numbers_of_threads(course, capability, threads):
-    settings = {"OMP_NUM_THREADS": threads, "ATEN_CPU_CAPABILITY": capability}
+def test_outputs_hold_on_other_processors_and_numbers_of_threads(
+    course, capability, onednn, threads
+):
+    settings = {"ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": onednn}
     stems = [path.stem for path in PATHS]
-    if threads != "1":  # beside other tests, what trains or measures would crawl
+    if capability != "default":  # once is enough for what trains or measures
         stems = [stem for stem in stems if stem not in MEASURED]
-    passed, said = nbval(course, stems, OMP_WAIT_POLICY="PASSIVE", **settings)
+    passed, said = nbval(
+        course, stems, OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="PASSIVE", **settings
+    )
     assert passed, said

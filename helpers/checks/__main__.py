@@ -20,6 +20,7 @@ from helpers.checks.marker import REPORT, tasks_of
 COURSE = Path(__file__).resolve().parents[2] / "notebooks"
 SLOW = "nbval-ignore-output"  # the tag of cells that time or train, which no exercise needs
 SECONDS, SECONDS_TO_MARK = 60, 20  # for a cell of the notebook, and for an answer
+ASKS = r"checks\.(\w+)\.\w+\("  # a cell of the notebook that calls a marker
 MARK = """
 import sys
 
@@ -42,17 +43,18 @@ def mark_notebook(path):
         notebook = nbformat.read(path, as_version=4)
     except (OSError, ValueError, nbformat.ValidationError) as error:
         raise ValueError(f"{path} cannot be read as a notebook: {error}") from None
-    stems = re.findall(r"checks\.(\w+)\.\w+\(", "\n".join(cell.source for cell in notebook.cells))
+    stems = re.findall(ASKS, "\n".join(cell.source for cell in notebook.cells))
     if not stems or not (COURSE.parent / "helpers" / "checks" / f"{stems[0]}.py").is_file():
         raise ValueError(f"{path} has no exercises; pass a notebook of this course")
     tasks = list(tasks_of(importlib.import_module(f"helpers.checks.{stems[0]}")))
     markers = [nbformat.v4.new_code_cell(MARK.format(stem=stems[0], task=task)) for task in tasks]
     answered = [cell for cell in notebook.cells if SLOW not in cell.metadata.get("tags", [])]
+    marking = [*markers, *(cell for cell in answered if re.search(ASKS, cell.source))]
     notebook.cells = [*answered, *markers]
     started = []
     client = NotebookClient(
         notebook,
-        timeout_func=lambda cell: SECONDS_TO_MARK if cell in markers else SECONDS,
+        timeout_func=lambda cell: SECONDS_TO_MARK if cell in marking else SECONDS,
         interrupt_on_timeout=True,
         allow_errors=True,
         kernel_name="python3",

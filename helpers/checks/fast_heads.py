@@ -5,7 +5,6 @@ from torch.nn import functional as F
 
 from helpers.checks.marker import Prediction, exercise
 from helpers.checks.transformer import counted, split
-from helpers.softmax_mask import causal_mask
 from helpers.transformer import TransformerConfig
 
 predict_growth = Prediction(
@@ -125,50 +124,70 @@ def cache_bytes(config, B, T):
     return 4 * numbers
 
 
-def lower(T, S, diagonal):
-    return torch.ones(T, S, dtype=torch.bool).tril(diagonal)
+def band(T, S, first, last):
+    """Make a mask in which row t sees the columns t + first to t + last.  -> (T, S)"""
+    return torch.ones(T, S, dtype=torch.bool).tril(last).triu(first)
 
 
 @exercise(
-    draw=lambda generator, B, T, C: ([1, 4, 3, 0, 6][(B + T) % 5], T),
+    draw=lambda generator, B, T, C: (
+        [1, 4, 3, 0, 6][(B + T) % 5],
+        T,
+        [2, 3, 1, 20][(T + C) % 4],
+    ),
     mistakes={
         "row 0 sees column 0 only, as with is_causal; but it stands at position `past`": (
-            lambda past, T: lower(T, past + T, 0)
+            lambda past, T, window: band(T, past + T, 1 - window, 0)
         ),
         "one too many: each position sees the one after it": (
-            lambda past, T: lower(T, past + T, past + 1)
+            lambda past, T, window: band(T, past + T, past - window + 1, past + 1)
         ),
-        "one too few: a position may look at itself": lambda past, T: lower(T, past + T, past - 1),
+        "one too few: a position may look at itself": (
+            lambda past, T, window: band(T, past + T, past - window + 1, past - 1)
+        ),
+        "one too many at the far end: the position itself is one of the `window`": (
+            lambda past, T, window: band(T, past + T, past - window, past)
+        ),
+        "one too few at the far end: `window` positions, counted from the position itself": (
+            lambda past, T, window: band(T, past + T, past - window + 2, past)
+        ),
+        "there is no window; only the last `window` positions may be seen": (
+            lambda past, T, window: band(T, past + T, -T, past)
+        ),
+        "all rows have the window of row 0; each row's is its own": (
+            lambda past, T, window: band(1, past + T, past - window + 1, past).expand(T, -1)
+        ),
         "rows and columns have changed places: the new positions ask, and are the rows": (
-            lambda past, T: lower(T, past + T, past).T
+            lambda past, T, window: band(T, past + T, past - window + 1, past).T
         ),
         "nothing is hidden; the new positions must not see those that follow them": (
-            lambda past, T: torch.ones(T, past + T, dtype=torch.bool)
+            lambda past, T, window: torch.ones(T, past + T, dtype=torch.bool)
         ),
         "True and False have changed places: True is where a row may look": (
-            lambda past, T: ~lower(T, past + T, past)
-        ),
-        "the past is hidden, and the future is seen": (
-            lambda past, T: torch.ones(T, past + T, dtype=torch.bool).triu(past)
+            lambda past, T, window: ~band(T, past + T, past - window + 1, past)
         ),
         "True and False are wanted, not numbers": (
-            lambda past, T: torch.ones(T, past + T).tril(past)
+            lambda past, T, window: band(T, past + T, past - window + 1, past).float()
         ),
-        "the columns of the positions read before are missing": lambda past, T: causal_mask(T),
+        "the columns of the positions read before are missing": (
+            lambda past, T, window: band(T, T, 1 - window, 0)
+        ),
         "only the new positions ask; the rows of those read before are too many": (
-            lambda past, T: causal_mask(past + T)
+            lambda past, T, window: band(past + T, past + T, 1 - window, 0)
         ),
         "the new positions see those read before, but not themselves and each other": (
-            lambda past, T: (torch.arange(past + T) < past).expand(T, -1)
+            lambda past, T, window: (
+                band(T, past + T, past - window + 1, past) & (torch.arange(past + T) < past)
+            )
         ),
         "the positions read before come first, so their columns stand on the left": (
-            lambda past, T: lower(T, past + T, past).roll(T, dims=-1)
+            lambda past, T, window: band(T, past + T, past - window + 1, past).roll(T, dims=-1)
         ),
     },
 )
-def chunk_mask(past, T):
+def chunk_mask(past, T, window):
     mask = torch.ones(T, past + T, dtype=torch.bool)
-    return mask.tril(past)  # row t stands at position past + t, and sees all up to there
+    return mask.tril(past).triu(past - window + 1)  # row t stands at position past + t
 
 
 def one_more(generator, B, T, C):
