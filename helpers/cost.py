@@ -16,7 +16,8 @@ def operations(work, *arguments):
     """Count the multiplications and additions in the matrix products of work(*arguments).
 
     A product (m, k) @ (k, n) has 2 m k n of them. What stands outside matrix products is not
-    counted, and fused attention as if it were written out, with the half that its mask hides.
+    counted, nor are products with a single vector; fused attention is, as if it were written out,
+    with the half that its mask hides.
     """
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         work(*arguments)
@@ -26,7 +27,8 @@ def operations(work, *arguments):
 def seconds(work, *arguments, repeat=5):
     """Time work(*arguments); returns the shortest of several runs, after one that is not timed.
 
-    Other programs can only make a run longer, so the shortest tells most about the work itself.
+    Other programs can only make a run longer, so the shortest tells most about the work itself. On
+    a GPU, work must wait for its own result.
     Raises ValueError for fewer runs than one.
     """
     expect.sizes(repeat=repeat)
@@ -51,7 +53,7 @@ class Held(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, arguments=(), settings=None):
         made = operation(*arguments, **(settings or {}))
-        known = {id(memory) for memory in memories(arguments)}
+        known = {id(memory) for memory in memories((arguments, settings))}
         for memory in memories(made):
             if id(memory) not in known:  # not a view of what went in
                 known.add(id(memory))

@@ -15,7 +15,7 @@ def sizes(**named):
 def positive(**named):
     """Require numbers above 0, else raise ValueError."""
     for name, number in named.items():
-        if not number > 0:
+        if not 0 < number < float("inf"):
             raise ValueError(f"{name} = {number!r} is not above 0; pass a positive number")
 
 
@@ -24,6 +24,29 @@ def rate(**named):
     for name, number in named.items():
         if not 0 <= number < 1:
             raise ValueError(f"{name} = {number!r} is no rate; pass a number from 0 up to, not 1")
+
+
+def one_of(choices, **named):
+    """Require names among some, else raise ValueError."""
+    for name, choice in named.items():
+        if choice not in choices:
+            raise ValueError(f"{name} = {choice!r} is no choice; pass one of {', '.join(choices)}")
+
+
+def available(device, there):
+    """Require the name of a device that this machine has, {name: whether it has it}."""
+    if not there.get(device, True):
+        raise ValueError(f"there is no device {device!r} here; pass --device cpu, or auto")
+
+
+def draws(temperature, top_k, top_p):
+    """Require what tokens can be drawn with, else raise ValueError."""
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature = {temperature!r}; pass 0 for the likeliest token, or more")
+    if top_k is not None:
+        sizes(top_k=top_k)
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p = {top_p!r}; pass a probability above 0, at most 1")
 
 
 def floats(**named):
@@ -141,6 +164,8 @@ def device_for_each(device, count):
 
 def all_heads_at_once(model):
     """Require attention that makes the keys and values of all heads at once, else TypeError."""
+    if not hasattr(model, "blocks"):
+        raise TypeError(f"a cache is for a whole Transformer, not for {type(model).__name__}")
     for attention in (block.attention for block in model.blocks):
         if not hasattr(attention, "queries_keys_values"):
             raise TypeError(
@@ -165,7 +190,7 @@ def room(idx, length, batch_size, block_size):
 
 def eval_mode(model):
     """Require a model that is not in training, else raise ValueError."""
-    if model.training:
+    if any(layer.training for layer in model.modules()):
         raise ValueError(
             "the model is in training mode, where dropout changes what a cache keeps; "
             "call model.eval() first"

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from helpers import expect
 from helpers.qkv_head import attention
 from helpers.softmax_mask import causal_mask
+from helpers.transformer import Block, Transformer
 
 
 class FastMultiHeadAttention(nn.Module):
@@ -20,7 +21,7 @@ class FastMultiHeadAttention(nn.Module):
     the other saved. Without dropout, memory grows with T, not with T * T.
     Raises ValueError as MultiHeadAttention does.
     Source: Dao et al. 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention with
-    IO-Awareness".
+    IO-Awareness", algorithm 1.
     """
 
     def __init__(self, n_embd, n_head, block_size, dropout=0.0):
@@ -48,10 +49,12 @@ class FastMultiHeadAttention(nn.Module):
         """Make the queries, keys and values of all heads.  (B, T, C) -> 3 times (B, nh, T, hs)"""
         B, T, C = x.shape
         parts = self.qkv(x).chunk(3, dim=-1)  # (B, T, C) -> (B, T, 3 C) -> 3 times (B, T, C)
-        return [part.view(B, T, self.n_head, -1).transpose(1, 2) for part in parts]
+        return [part.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for part in parts]
 
     def weights_of(self, x):
         """Return who looks at whom, which forward never holds.  (B, T, C) -> (B, nh, T, T)"""
+        expect.vectors(x, self.qkv.in_features)
+        expect.fits(x.shape[1], self.block_size)
         mask = causal_mask(x.shape[1]).to(x.device)  # (T, T)
         return attention(*self.queries_keys_values(x), mask)[1]
 
@@ -85,6 +88,7 @@ class KVCache:
     Make a fresh one for every text. When block_size positions are full, it cannot go on: the next
     token moves every other to an earlier place, and no key or value stays what it was.
     Raises TypeError for a model whose attention is not FastMultiHeadAttention or like it.
+    Source: Pope et al. 2022, "Efficiently Scaling Transformer Inference", section 2.
     """
 
     def __init__(self, model, batch_size=1):
@@ -93,7 +97,7 @@ class KVCache:
         config = model.config
         heads = config.n_head, config.block_size, config.n_embd // config.n_head
         sizes = config.n_layer, 2, batch_size, *heads
-        self.kept = model.lm_head.weight.new_empty(sizes)
+        self.kept = model.embed.tokemb.weight.new_empty(sizes)
         self.model, self.length = model, 0
 
     @torch.no_grad()
@@ -118,6 +122,33 @@ class KVCache:
         return model.lm_head(model.ln_f(x))  # (B, T, C) -> (B, T, V)
 
 
+def can_cache(model):
+    """Tell whether reading on gives what the model itself would, to all who look on.
+
+    What `read_on` passes over must be as it is here: no other class, no forward of its own, and no
+    hook, which would not be called.
+    """
+    if type(model) is not Transformer or not all(type(block) is Block for block in model.blocks):
+        return False
+    layers = [block.attention for block in model.blocks]
+    passed_over = [model, model.embed, model.blocks, *model.blocks, *layers]
+    return all(map(forward_is_its_own, layers)) and not any(map(is_changed, passed_over))
+
+
+def forward_is_its_own(layer):
+    """Tell whether a layer's forward came with its queries_keys_values, or before it."""
+    makes, goes = (
+        next((kind for kind in type(layer).__mro__ if name in vars(kind)), None)
+        for name in ("queries_keys_values", "forward")
+    )
+    return makes is not None and issubclass(makes, goes)
+
+
+def is_changed(layer):
+    """Tell whether somebody hooked into a layer's calls, or replaced its forward."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
+
+
 def head_names(n_head, prefix):
     """Name the weights of single heads, in the order in which they stand in one product."""
     parts = "query", "key", "value"
@@ -127,11 +158,13 @@ def head_names(n_head, prefix):
 def stack_heads(layer, state, prefix, *_):
     """Before weights are loaded: put those of single heads below each other."""
     names = head_names(layer.n_head, prefix)
-    if all(name in state for name in names):
+    given = [state[name].shape for name in names if name in state]
+    if given == [row.shape for row in layer.qkv.weight.chunk(len(names))]:  # each (hs, C)
         state[f"{prefix}qkv.weight"] = torch.cat([state.pop(name) for name in names])  # (3 C, C)
 
 
 def unstack_heads(layer, state, prefix, _):
     """After weights are saved: name the rows of each head, as MultiHeadAttention does."""
-    rows = state.pop(f"{prefix}qkv.weight").chunk(3 * layer.n_head)  # (3 C, C) -> each (hs, C)
-    state.update(zip(head_names(layer.n_head, prefix), rows, strict=True))
+    if f"{prefix}qkv.weight" in state:
+        rows = state.pop(f"{prefix}qkv.weight").chunk(3 * layer.n_head)  # (3 C, C) -> each (hs, C)
+        state.update(zip(head_names(layer.n_head, prefix), rows, strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from helpers import cost
+from helpers import cost, expect
 
 CHOICES = "auto", "on", "off"
 
@@ -40,8 +40,9 @@ def choose(model, batch_size, compiled="auto", bf16="auto"):
 
     "auto" leaves both off but on CUDA: there bf16 comes with the hardware that has it, and the
     model is compiled where a few timed steps are faster for it. What cannot be compiled here
-    trains as it is, also for "on".
+    trains as it is, also for "on". Raises ValueError for another choice.
     """
+    expect.one_of(CHOICES, compiled=compiled, bf16=bf16)
     device = model.lm_head.weight.device
     half = bf16 == "on"
     if bf16 == "auto" and device.type == "cuda":
@@ -54,22 +55,21 @@ def choose(model, batch_size, compiled="auto", bf16="auto"):
 
 
 def try_compiled(model, batch_size, pace, only_if_faster):
-    """Take a few steps compiled; returns (Pace, what came of it), the same one where it failed."""
+    """Try a few passes compiled; returns (Pace, what came of it), the one given unless it pays."""
     if sys.platform == "win32" and shutil.which("cl") is None:
         return pace, "not compiled, as Windows has no compiler here"
     faster = Pace(compiled=True, bf16=pace.bf16)
+    plain = seconds_of_passes(model, batch_size, pace)
     try:
-        ratio = seconds_of_step(model, batch_size, faster) / seconds_of_step(
-            model, batch_size, pace
-        )
+        ratio = seconds_of_passes(model, batch_size, faster) / plain
     except Exception as error:  # compilers fail in many ways
         return pace, f"not compiled, as torch.compile failed here ({type(error).__name__})"
     if only_if_faster and ratio >= 1:
-        return pace, f"not compiled, as a step then takes {ratio:.2f} times as long"
-    return faster, f"compiled: a step takes {ratio:.2f} times as long as without"
+        return pace, f"not compiled, as its passes then take {ratio:.2f} times as long"
+    return faster, f"compiled: its passes take {ratio:.2f} times as long as without"
 
 
-def seconds_of_step(model, batch_size, pace):
+def seconds_of_passes(model, batch_size, pace):
     """Time the passes forward and backward, and leave the model and all noise as they were."""
     weight, T = model.lm_head.weight, model.config.block_size
     idx = torch.zeros(batch_size, T, dtype=torch.long, device=weight.device)  # (B, T)

@@ -214,6 +214,7 @@ def lines(x, series, *, xlabel, ylabel, title, log="", levels=None):
         said.append(f"{name} goes from {short(y[0])} to {short(y[-1])}")
         listed.append(f"{name}: " + " ".join(short(value) for value in y[: LISTED // len(series)]))
     for name, level in (levels or {}).items():
+        ax.margins(y=0.12)  # room for its name
         ax.axhline(level, color=QUIET, linewidth=1, zorder=0)
         right_end = ax.get_yaxis_transform()  # x in shares of the axes, y in data
         ax.text(1, level, name, transform=right_end, ha="right", va="bottom", size=CELL, color=INK)

@@ -44,23 +44,23 @@ class Processes:
         """Take this process's rows of a batch.  (B, ...) -> (B / count, ...)"""
         return batch.chunk(self.count)[self.rank]
 
-    def mean(self, loss):
-        """Average a loss over all processes.  () -> ()
-
-        Raises KeyboardInterrupt where this process was told to stop.
-        """
-        if self.told_to_stop:
-            raise KeyboardInterrupt
-        if self.count == 1:
-            return loss
-        total = loss.detach().clone()
-        distributed.all_reduce(total)
-        return total / self.count
+    def agree(self, loss):
+        """Average a loss over all processes, and tell whether any was told to stop.  -> (), bool"""
+        both = torch.stack([loss.detach(), loss.new_tensor(self.told_to_stop)])  # (2,)
+        if self.count > 1:
+            distributed.all_reduce(both)
+        return both[0] / self.count, bool(both[1])
 
     def seed_noise(self, *numbers):
-        """Let dropout differ between processes; one alone goes on with the noise it has."""
+        """Let dropout differ between processes, and come again for the same numbers."""
+        torch.manual_seed(hash((*numbers, self.rank)))
+
+    def first_decides(self, make):
+        """Return, in every process, what make() returns in the first."""
+        made = [make() if self.first else None]
         if self.count > 1:
-            torch.manual_seed(hash((*numbers, self.rank)))
+            distributed.broadcast_object_list(made)
+        return made[0]
 
     def first_then_others(self, make):
         """Return make(), called by the first process and then, once it is done, by the others."""
@@ -80,7 +80,8 @@ def started(device):
     """Join the processes that torchrun started, and give this one among them.
 
     A process that torchrun did not start is alone. Among several, each with a device of this kind,
-    a signal to stop waits for the end of a step, and one that is lost ends all, with exit status 1.
+    a signal to stop any waits for the end of a step and stops all; with gloo, one that is lost ends
+    all with exit status 1.
     Raises ValueError for a kind of device that cannot be shared, or too few of it.
     """
     if not launched():

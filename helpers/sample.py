@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from helpers import expect
 from helpers.checkpoint import CHECKPOINT, load_checkpoint
-from helpers.fast_heads import FastMultiHeadAttention, KVCache
+from helpers.fast_heads import FastMultiHeadAttention, KVCache, can_cache
 from helpers.probe import calm
 from helpers.stories import START
-from helpers.transformer import Transformer
 
 
 def generate(model, idx, max_new_tokens, **choices):
@@ -46,15 +45,14 @@ def stream(
     (all, where k is above the vocabulary), `top_p` among the likeliest that together have at least
     probability p. `stop` is an id: once it has come in every row, the writing ends. The model works
     in eval mode without gradients, and is given back as it was.
-    Raises ValueError for a negative temperature, sizes below 1, a top_p outside (0, 1], an empty
-    prompt, or logits that are not numbers.
+    Raises ValueError, when the first token is asked for, for a negative temperature, sizes below 1,
+    a top_p outside (0, 1], an empty prompt, or logits that are not numbers.
     """
     expect.token_ids(idx, model.config.vocab_size)
     expect.sizes(max_new_tokens=max_new_tokens)
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature = {temperature!r}; pass 0 for the likeliest token, or more")
+    expect.draws(temperature, top_k, top_p)
     stopped = torch.zeros(len(idx), 1, dtype=torch.bool, device=idx.device)
-    cache = KVCache(model, len(idx)) if can_cache(model) else None
+    cache = KVCache(model, len(idx)) if len(idx) and can_cache(model) else None
     for _ in range(max_new_tokens):
         with calm(model), torch.no_grad():
             logits = last_logits(model, idx, cache)  # (B, T) -> (B, V)
@@ -63,22 +61,16 @@ def stream(
         yield new
         if stop is not None:
             stopped |= new == stop
-        if stopped.all():
-            return
+            if stopped.all():
+                return
 
 
-def can_cache(model):
-    """Tell whether a model can read on from the keys and values of what it has read."""
-    return isinstance(model, Transformer) and all(
-        hasattr(block.attention, "queries_keys_values") for block in model.blocks
-    )
-
-
-def last_logits(model, idx, cache=None):
+def last_logits(model, idx, cache):
     """Say what follows the last block_size tokens.  (B, T) -> (B, V)
 
-    A cache holds tokens that were read before, so that only new ones have to be. Where idx is
-    longer than block_size it is of no use: with each token all others move to another place.
+    A cache, where there is one, holds tokens that were read before, so that only new ones have to
+    be. Where idx is longer than block_size it is of no use: with each token all others move to
+    another place.
     """
     block_size = model.config.block_size
     if cache is None or idx.shape[1] > block_size:
@@ -100,6 +92,7 @@ def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
     The arguments are those of `stream`, and so are the errors.
     Source: top_p from Holtzman et al. 2019, "The Curious Case of Neural Text Degeneration".
     """
+    expect.draws(temperature, top_k, top_p)
     if not (logits < float("inf")).all() or logits.isneginf().all(dim=-1).any():
         raise ValueError(
             "the logits are no numbers to draw from; look for NaN or infinity in the model"
@@ -109,7 +102,6 @@ def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
     logits = logits.double()  # a tiny temperature would overflow smaller numbers
     logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
     if top_k is not None:
-        expect.sizes(top_k=top_k)
         best = logits.topk(min(top_k, logits.shape[-1]))  # (B, k)
         logits = torch.full_like(logits, float("-inf")).scatter(-1, best.indices, best.values)
     probs = logits.softmax(dim=-1)  # (B, V)
@@ -118,8 +110,6 @@ def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
 
 def likeliest(probs, top_p):
     """Keep the likeliest tokens that together have at least probability top_p.  (B, V) -> (B, V)"""
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p = {top_p!r}; pass a probability above 0, at most 1")
     ranked, order = probs.sort(dim=-1, descending=True)
     before = ranked.cumsum(dim=-1) - ranked  # what the likelier ones have together
     return torch.zeros_like(probs).scatter(-1, order, ranked.masked_fill(before >= top_p, 0.0))

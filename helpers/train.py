@@ -24,6 +24,7 @@ from helpers.transformer import MultiHeadAttention, Transformer, TransformerConf
 
 SIZES = {"block_size": 88, "n_embd": 96, "n_head": 2, "n_layer": 2}  # enough for the stories
 RATE = 6e-3  # and the learning rate that suits them
+DEVICES = "auto", "cpu", "cuda", "mps"
 FUSED = "cpu", "cuda", "mps"  # devices where one call of AdamW changes all weights
 TOGETHER = (
     "Several processes can share the work of each step: torchrun --nproc-per-node=2 "
@@ -103,12 +104,14 @@ def train(
     called with it at each measurement. `out` is a path to save to, at each measurement and at the
     end: the last state there, the best beside it.
     `resume` is such a file to go on from, with the same settings, as if there had been no stop.
-    `processes` share each batch; the first of them measures, watches and saves. `pace` says how
-    they compute.
+    `seed` chooses batches and dropout. `processes` share each batch; the first of them measures,
+    watches and saves. `pace` says how they compute.
 
-    Stopping the cell (KeyboardInterrupt) keeps and saves what was learned, and returns the losses;
-    so does the loss of another process.
-    Raises FloatingPointError at once where a loss is not finite, having saved the state before it.
+    Stopping the cell (KeyboardInterrupt) keeps and saves what was learned, and returns how far the
+    losses fell; so does a process that notices that another is gone.
+    Raises ValueError, having changed nothing, for settings out of range, a model, a text, a file to
+    go on from or a place to save to that do not fit; FloatingPointError at once where a loss is not
+    finite, leaving what was saved last.
     """
     expect.sizes(steps=steps, batch_size=batch_size, warmup=warmup, eval_every=eval_every)
     expect.positive(learning_rate=learning_rate, clip=clip)
@@ -123,11 +126,13 @@ def train(
     history = {"loss": [], "step": [], "train": [], "held_out": []}
     if resume is not None:
         restore(resume, model, corpus.tokenizer, optimizer, generator, history)
-    drawn = random_states(generator)
+        if processes.first:
+            print(f"going on after step {len(history['loss'])} of {steps}", flush=True)
+    drawn, noise = generator.get_state(), torch.get_rng_state()
     logits_of = pace.of(processes.join(model))
 
     def save(path):
-        state = {"optimizer": optimizer.state_dict(), "history": history, "random": drawn}
+        state = {"optimizer": optimizer.state_dict(), "history": history, "batches": drawn}
         save_checkpoint(path, model, corpus.tokenizer, **state)
 
     def measure():
@@ -137,10 +142,10 @@ def train(
         row = {"step": len(history["loss"]), "train": losses[0], "held_out": losses[1]}
         for name, number in row.items():
             history[name].append(number)
-        if out is not None and losses[1] == min(history["held_out"]):
-            save(best_beside(out))
         if out is not None and history["loss"]:
             save(out)
+            if losses[1] == min(history["held_out"]):
+                save(best_beside(out))
         if watch is not None:
             watch(history)
 
@@ -155,10 +160,14 @@ def train(
             x, y = (processes.rows(part).to(device) for part in batch)
             processes.seed_noise(seed, step)
             loss = cross_entropy(logits_of(x), y)
-            mean = processes.mean(loss)
+            mean, stop = processes.agree(loss)
+            if stop:
+                raise KeyboardInterrupt
             if not mean.isfinite():
+                out = None  # the step before this one may have spoiled the weights
                 raise FloatingPointError(
-                    f"the loss is {mean.item()} at step {step}; lower the rate"
+                    f"the loss is {mean.item()} at step {step}; lower the learning rate, and start "
+                    "again or go on from what was saved last"
                 )
             optimizer.zero_grad()
             loss.backward()
@@ -167,16 +176,17 @@ def train(
                 group["lr"] = learning_rate * rate_at(step, steps, warmup)
             optimizer.step()
             history["loss"].append(mean.item())
-            drawn = random_states(generator)
+            drawn = generator.get_state()
             if step % eval_every == 0 or step == steps:
                 measure()
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_stop(error):
             raise
-        done = f"{len(history['loss'])} of {steps} steps"
+        kept = "what was learned is kept" if history["loss"] else "nothing was learned yet"
         if processes.first:
-            print(f"stopped after {done}; what was learned is kept", flush=True)
+            print(f"stopped after {len(history['loss'])} of {steps} steps; {kept}", flush=True)
     finally:
+        torch.set_rng_state(noise)  # the caller's own
         model.eval()
         if out is not None and history["loss"]:
             save(out)
@@ -209,11 +219,6 @@ def writable(out):
     return out
 
 
-def random_states(generator):
-    """Return where the random numbers for batches and for dropout stand."""
-    return {"batches": generator.get_state(), "dropout": torch.get_rng_state()}
-
-
 def best_beside(path):
     """Name the file for the best state beside that for the last."""
     path = Path(path)
@@ -223,7 +228,7 @@ def best_beside(path):
 def restore(path, model, tokenizer, optimizer, generator, history):
     """Put a training run back to where a checkpoint was written."""
     parts = read_checkpoint(path)
-    if "optimizer" not in parts:
+    if not {"optimizer", "history", "batches"} <= parts.keys():
         raise ValueError(f"{Path(path).name} holds a model but no training to go on with")
     if parts["config"] != asdict(model.config):
         raise ValueError(
@@ -238,8 +243,7 @@ def restore(path, model, tokenizer, optimizer, generator, history):
         )
     model.load_state_dict(parts["weights"])
     optimizer.load_state_dict(parts["optimizer"])
-    generator.set_state(parts["random"]["batches"])
-    torch.set_rng_state(parts["random"]["dropout"])
+    generator.set_state(parts["batches"])
     history.update(parts["history"])
 
 
@@ -247,10 +251,12 @@ def pick_device(name="auto"):
     """Return a device by name; "auto" takes CUDA, Apple's GPU or the CPU, as there is.
 
     Apple's GPU cannot be shared, so for torchrun "auto" leaves it out.
+    Raises ValueError for one that this machine lacks.
     """
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
-        mps = "mps" if torch.backends.mps.is_available() and not launched() else "cpu"
-        name = "cuda" if torch.cuda.is_available() else mps
+        name = "cuda" if there["cuda"] else "mps" if there["mps"] and not launched() else "cpu"
+    expect.available(name, there)
     return torch.device(name)
 
 
@@ -276,7 +282,7 @@ def main():
     )
     add("--eval_every", type=int, default=100, help="steps between measurements (%(default)s)")
     add("--seed", type=int, default=0, help="for the first weights and the batches (%(default)s)")
-    add("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
+    add("--device", choices=DEVICES, default="auto", help="auto: the best that is there")
     add("--compile", choices=CHOICES, default="auto", help="auto: on CUDA, where it pays")
     add("--bf16", choices=CHOICES, default="auto", help="auto: on CUDA, where the GPU has it")
     add("--out", type=Path, default=Path("model.pt"), help="the file to save to (%(default)s)")
@@ -292,6 +298,7 @@ def main():
 
 def run(given, device, processes):
     """Train a new model as the command says, and let it write."""
+    expect.processes_share(given.batch_size, processes.count)
     tokenizer = CharTokenizer if given.chars else WordTokenizer
     corpus = processes.first_then_others(lambda: load_corpus(given.text, tokenizer))
     config = TransformerConfig(
@@ -302,9 +309,9 @@ def run(given, device, processes):
         n_layer=given.n_layer,
         dropout=given.dropout,
     )
-    model = begun(config, given.seed, given.resume).to(device)
+    model = new_model(config, given.seed, given.resume).to(device)
     share = given.batch_size // processes.count
-    pace, said = choose(model, share, given.compile, given.bf16)
+    pace, said = processes.first_decides(lambda: choose(model, share, given.compile, given.bf16))
     if processes.first:
         print(said, flush=True)
     history = train(
@@ -322,11 +329,12 @@ def run(given, device, processes):
         pace=pace,
     )
     if processes.count > 1 and len(history["loss"]) < given.steps:
+        again = f"to go on from what was saved last, add --resume {given.out}"
         sys.exit(
             f"\nprocess {processes.rank}: the run was told to stop, or another process is gone; "
-            f"to go on from what was saved last, add --resume {given.out}"
+            f"{again if history['loss'] else 'nothing was learned yet, so start again'}"
         )
-    if not processes.first:
+    if not processes.first or not history["loss"]:
         return
     if corpus.start is not None:
         floor = estimate_loss(Oracle(corpus.tokenizer), corpus, block_size=given.block_size)
@@ -334,11 +342,12 @@ def run(given, device, processes):
     first = corpus.tokenizer.ids.get(START, 0)
     prompt = torch.tensor([[first]], device=device_of(model))  # (1, 1)
     print(corpus.tokenizer.decode(generate(model, prompt, 2 * given.block_size)[0].cpu()))
-    print(f"saved to {given.out}, and as it was when the held-out loss was lowest to", end=" ")
-    print(best_beside(given.out))
+    print(f"saved to {given.out}", end="")
+    best = best_beside(given.out)
+    print(f", and as it was when the held-out loss was lowest to {best}" if best.is_file() else "")
 
 
-def begun(config, seed, resume=None):
+def new_model(config, seed, resume=None):
     """Make the fast model with the first weights of 06's, or 06's where a file goes on with it."""
     attention = FastMultiHeadAttention
     parts = {} if resume is None else read_checkpoint(resume)

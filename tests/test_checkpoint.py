@@ -61,6 +61,31 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["model.pt"]
 
 
+def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(tmp_path):
+    with pytest.raises(OSError, match=r"m\.pt could not be written .*pass another place"):
+        save_checkpoint(tmp_path / "none" / "m.pt", a_model(), CharTokenizer("abcde"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda parts: parts.pop("tokenizer"),
+        lambda parts: parts.update(tokenizer="BPE"),
+        lambda parts: parts["config"].update(rope=1),
+        lambda parts: parts["weights"].popitem(),
+        lambda parts: parts["config"].update(n_embd=10),
+    ],
+)
+def test_a_checkpoint_of_another_program_is_refused_by_name(tmp_path, change):
+    path = tmp_path / "model.pt"
+    save_checkpoint(path, a_model(), CharTokenizer("abcde"))
+    parts = torch.load(path)
+    change(parts)
+    torch.save(parts, path)
+    with pytest.raises(ValueError, match=r"model\.pt is no whole checkpoint"):
+        load_checkpoint(path)
+
+
 def test_a_checkpoint_that_is_not_there_is_named_with_what_makes_it(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"'none\.pt'.*helpers\.train"):
         load_checkpoint(tmp_path / "none.pt")

@@ -357,6 +357,32 @@ def test_whole_numbers_are_not_taken_for_fractions():
     assert verdict.text.startswith("not yet: it holds torch.float32, not torch.int64")
 
 
+@pytest.mark.parametrize("kind", ["long", "float", "char"])
+def test_a_mask_holds_truth_values(kind):
+    task = checks.fast_heads.chunk_mask
+    verdict = task.mark(lambda *arguments: getattr(task.solution(*arguments), kind)())
+    assert re.match(r"not yet: it holds torch\.\w+, not torch\.bool", verdict.text)
+    verdict = task.mark(lambda *arguments: ~task.solution(*arguments))
+    assert re.match(r"not yet: at \[0, 0\] it is True, not False", verdict.text)
+
+
+def test_an_input_within_a_tuple_must_not_be_changed_either():
+    def merge(part1, part2):
+        merged = checks.fast_heads.merge.solution(part1, part2)
+        part1[0].add_(1)
+        return merged
+
+    assert "it changes its input" in checks.fast_heads.merge.mark(merge).text
+
+
+def test_a_number_of_any_kind_is_a_number():
+    task = checks.fast_heads.cache_bytes
+    assert task.mark(lambda *given: np.int64(task.solution(*given))).solved
+    assert "not yet: it is 1.268e+30, not " in task.mark(lambda config, B, T: 2**100).text
+    assert "returns a str, not a number" in task.mark(lambda config, B, T: "256").text
+    assert "SystemExit" in task.mark(lambda config, B, T: sys.exit()).text
+
+
 def test_a_helper_of_the_reader_may_have_the_name_of_a_torch_function():
     task = checks.softmax_mask.softmax_by_hand
     code = (

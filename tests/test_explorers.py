@@ -275,17 +275,17 @@ def direct_fast_heads(T, n_head, batch, cache, timed):
     held.append((2 * T + 5) * vector if cache else 5 * T * vector)
     if cache:
         weights[:-1] = np.nan
-    million, mega = np.array(operations) / 1e6, np.array(held) / 1e6
+    million, kilo = np.array(operations) / 1e6, np.array(held) / 1e3
     panels = {
         "weights computed": weights,
         "operations": (million, million),
-        "memory": (mega, mega),
+        "memory": (kilo, kilo),
     }
     said = {
         f"06 .* again: {NUMBER} million .*; 07": million[0],
-        r"06 .* (\d+) kB .*; 07": round(held[0] / 1000),
+        r"06 .* (\d+) kB .*; 07": round(kilo[0]),
         f"; 07 .*: {NUMBER} million": million[1],
-        r"; 07 .* (\d+) kB": round(held[1] / 1000),
+        r"; 07 .* (\d+) kB": round(kilo[1]),
     }
     return panels, said
 
@@ -547,3 +547,13 @@ def test_looking_at_costs_draws_no_random_numbers_from_the_reader():
     fast_heads.layers.cache_clear()
     fast_heads.explore()
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_control_that_there_is_not_is_refused_and_the_picture_is_that_of_the_settings():
+    explorer = fast_heads.explore()
+    with pytest.raises(ValueError, match=r"no control \['n_heads'\]; there are T, n_head, batch"):
+        explorer.set(T=9, n_heads=2)
+    assert explorer.settings["T"] == 64
+    with pytest.raises(Exception, match="selection"):
+        explorer.set(T=9, n_head=5)
+    assert explorer.sentence.startswith("T = 9, n_head = 4")

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,7 +59,6 @@ def test_a_cpu_is_left_as_it_is_and_nothing_is_compiled(monkeypatch):
     assert chosen == Pace()
     assert chosen.of(model) is model
     assert said == "training on cpu in 32-bit numbers, not compiled"
-    assert learn(6, pace=chosen) == learn(6)
 
 
 @pytest.mark.parametrize("broken", [refuse, refuse_when_called])
@@ -79,19 +79,33 @@ def test_windows_without_a_compiler_is_not_asked_to_compile(monkeypatch):
     assert "Windows has no compiler here" in said
 
 
-@pytest.mark.parametrize(("only_if_faster", "compiled"), [(True, False), (False, True)])
-def test_what_is_slower_compiled_is_compiled_only_if_asked_for(
-    monkeypatch, only_if_faster, compiled
-):
+def test_what_is_slower_compiled_is_compiled_where_asked_for(monkeypatch):
     monkeypatch.setattr(torch, "compile", Slow)
-    chosen, said = pace.try_compiled(a_model(), 6, Pace(), only_if_faster)
-    assert chosen == Pace(compiled=compiled)
+    chosen, said = choose(a_model(), 6, compiled="on")
+    assert chosen == Pace(compiled=True)
     assert "times as long" in said
 
 
-def test_a_faster_model_is_compiled(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda model: lambda idx: model.lm_head(model.embed(idx)))
-    assert pace.try_compiled(a_model(), 6, Pace(), only_if_faster=True)[0] == Pace(compiled=True)
+@pytest.mark.parametrize(("seconds", "compiled"), [(0.9, True), (1.1, False)])
+def test_on_a_gpu_it_is_compiled_where_that_pays_and_in_bf16(monkeypatch, seconds, compiled):
+    weight = SimpleNamespace(device=torch.device("cuda"))
+    model = SimpleNamespace(lm_head=SimpleNamespace(weight=weight))
+    took = {True: seconds, False: 1.0}
+    monkeypatch.setattr(pace, "seconds_of_passes", lambda model, B, pace: took[pace.compiled])
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    chosen, said = choose(model, 6)
+    assert chosen == Pace(compiled=compiled, bf16=True)
+    assert said.startswith("training on cuda with products in bf16, ")
+    assert f"take {seconds:.2f} times as long" in said
+    assert choose(model, 6, compiled="off", bf16="off")[0] == Pace()
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert not choose(model, 6)[0].bf16
+
+
+@pytest.mark.parametrize("name", ["compiled", "bf16"])
+def test_another_choice_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} = 'On' is no choice; pass one of auto, on, off"):
+        choose(a_model(), 6, **{name: "On"})
 
 
 def test_trying_leaves_the_model_and_the_noise_as_they_were(monkeypatch):

@@ -69,8 +69,12 @@ with started(torch.device("cpu")) as processes:
     joined = processes.join(other)
     loss = cross_entropy(joined(processes.rows(x)), processes.rows(y))
     loss.backward()
-    torch.testing.assert_close(processes.mean(loss), cross_entropy(one(x), y))
-    assert processes.count == 2 and abs(loss - processes.mean(loss)) > 1e-4
+    mean, stop = processes.agree(loss)
+    torch.testing.assert_close(mean, cross_entropy(one(x), y))
+    assert processes.count == 2 and abs(loss - mean) > 1e-4 and not stop
+    processes.told_to_stop = processes.rank == 1  # one is enough
+    assert processes.agree(loss)[1]
+    assert processes.first_decides(lambda: (processes.rank, "said")) == (0, "said")
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-7, rtol=1e-5)
 """
@@ -102,18 +106,18 @@ def run(*command, at_line=None, send=None, **variables):
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8"
         ) as process,
     ):
-        lines, started = [], []
+        lines, workers = [], []
         try:
             for line in process.stdout:
                 lines.append(line)
-                started = psutil.Process(process.pid).children() or started
+                workers = psutil.Process(process.pid).children() or workers
                 if at_line is not None and line.startswith(at_line):
                     process.send_signal(send)
             process.wait(timeout=60)
         finally:
             process.terminate()  # torchrun ends those that it started
         errors.seek(0)
-        assert not [one for one in started if one.is_running()]
+        assert not [one for one in workers if one.is_running()]
         return process.returncode, "".join(lines), errors.read()
 
 
@@ -151,15 +155,13 @@ def test_one_process_trains_by_the_plain_loop_to_the_last_bit(alone):
 
 
 def test_a_process_alone_joins_nothing_and_changes_nothing():
-    model, loss, noise = nn.Linear(2, 3), torch.tensor(1.5), torch.get_rng_state()
+    model, loss = nn.Linear(2, 3), torch.tensor(1.5)
     with started(torch.device("cpu")) as processes:
         assert processes is ALONE
         assert not distributed.is_initialized()
         assert processes.join(model) is model
-        assert processes.mean(loss) is loss
-        assert processes.first_then_others(lambda: 7) == 7
-        processes.seed_noise(0, 1)
-    assert torch.equal(torch.get_rng_state(), noise)
+        assert processes.agree(loss) == (loss, False)
+        assert processes.first_then_others(lambda: 7) == processes.first_decides(lambda: 7) == 7
 
 
 def test_the_rows_of_all_processes_are_the_batch_in_its_order():
@@ -283,7 +285,7 @@ def test_a_killed_process_ends_the_run_which_can_be_gone_on_with_alone(
     assert ("stopped after 7 of 12 steps" in printed) == (lost == 1)
     assert len(read_checkpoint(out)["history"]["loss"]) == saved
     assert sorted(file.name for file in tmp_path.glob("m*")) == ["m.pt", "m_best.pt"]
-    history, _ = learn(resume=out, model=train.begun(a_model().config, seed=0))
+    history, _ = learn(resume=out, model=train.new_model(a_model().config, seed=0))
     same_run(history, alone[0])
 
 

@@ -42,10 +42,7 @@ def stop(model, in_training, at_call):
 
 
 def same_weights(one, other):
-    state = other.state_dict()
-    assert list(one.state_dict()) == list(state)
-    for name, weight in one.state_dict().items():
-        torch.testing.assert_close(weight, state[name], atol=0, rtol=0)
+    torch.testing.assert_close(one.state_dict(), other.state_dict(), atol=0, rtol=0)
 
 
 def test_cross_entropy_is_the_mean_surprise_at_what_came_next():
@@ -85,6 +82,17 @@ def test_the_same_seed_trains_the_same_model():
         runs.append((train.train(model, CORPUS, steps=5, seed=3, **SETTINGS), model))
     assert runs[0][0] == runs[1][0]
     same_weights(runs[0][1], runs[1][1])
+
+
+def test_the_seed_chooses_dropout_too_and_the_callers_noise_is_left_alone():
+    runs = []
+    for other_seed in (1, 2):
+        model = a_model(dropout=0.5)
+        torch.manual_seed(other_seed)
+        noise = torch.get_rng_state()
+        runs.append(train.train(model, CORPUS, steps=5, seed=3, **SETTINGS))
+        assert torch.equal(torch.get_rng_state(), noise)
+    assert runs[0] == runs[1]
 
 
 def test_the_learning_rate_rises_then_falls_to_nothing():
@@ -132,26 +140,37 @@ def test_stopping_while_losses_are_measured_leaves_whole_rows(at_call):
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, dropout):
     settings = {"steps": 20, "eval_every": 4, **SETTINGS}
     whole_model, model, out = a_model(dropout=dropout), a_model(dropout=dropout), tmp_path / "m.pt"
-    torch.manual_seed(9)
     whole = train.train(whole_model, CORPUS, **settings)
-    torch.manual_seed(9)
     stop(model, in_training=True, at_call=11)
     train.train(model, CORPUS, out=out, **settings)
     again = a_model(dropout=dropout)
-    torch.manual_seed(5)
     history = train.train(again, CORPUS, resume=out, **settings)
     assert history == whole
     same_weights(again, whole_model)
 
 
 def test_the_best_state_is_kept_beside_the_last(tmp_path):
-    losses = iter([3.0, 9.0, 2.0, 9.0, 1.0, 9.0, 8.0, 9.0])  # train and held out, by turns
+    losses = iter([9.0, 3.0, 9.0, 1.0, 9.0, 2.0, 7.0, 8.0])  # train and held out, by turns
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train, "estimate_loss", lambda *given, **named: next(losses))
         train.train(a_model(), CORPUS, steps=3, eval_every=1, out=tmp_path / "m.pt", **SETTINGS)
     assert len(read_checkpoint(tmp_path / "m.pt")["history"]["loss"]) == 3
     best = read_checkpoint(tmp_path / "m_best.pt")["history"]
-    assert best["held_out"][-1] == min(best["held_out"])
+    assert best["held_out"] == [3.0, 1.0]
+    assert len(best["loss"]) == 1
+
+
+def test_a_run_that_learned_nothing_leaves_older_files_as_they_were(tmp_path, capsys):
+    def watch(history):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "m.pt"
+    train.train(a_model(), CORPUS, steps=2, out=out, **SETTINGS)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    train.train(a_model(), CORPUS, steps=2, out=out, watch=watch, **SETTINGS)
+    assert "stopped after 0 of 2 steps; nothing was learned yet" in capsys.readouterr().out
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert sorted(before) == ["m.pt", "m_best.pt"]
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_says_where(tmp_path):
@@ -163,9 +182,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_says_where(tmp_path):
 
     model.register_forward_hook(spoil)
     with pytest.raises(FloatingPointError, match="nan at step 4"):
-        train.train(model, CORPUS, steps=20, out=tmp_path / "m.pt", **SETTINGS)
+        train.train(model, CORPUS, steps=20, eval_every=2, out=tmp_path / "m.pt", **SETTINGS)
     saved = read_checkpoint(tmp_path / "m.pt")
-    assert len(saved["history"]["loss"]) == 3
+    assert len(saved["history"]["loss"]) == 2  # the third step may have spoiled the weights
     assert all(weight.isfinite().all() for weight in saved["weights"].values())
 
 
@@ -253,20 +272,6 @@ def test_measuring_that_fails_gives_the_model_back_as_it_was():
     assert all(modes(model).values())
 
 
-def test_the_command_trains_saves_resumes_and_prints_a_sample(tmp_path, monkeypatch, capsys):
-    text, out = tmp_path / "own.txt", tmp_path / "own.pt"
-    text.write_text("one two, " * 60, encoding="utf-8")
-    command = f"train --text {text} --block_size 6 --n_embd 8 --n_layer 1 --out {out} --device cpu"
-    for more in ("--steps 2", f"--steps 3 --resume {out}"):
-        monkeypatch.setattr("sys.argv", f"{command} {more}".split())
-        train.main()
-        assert f"saved to {out}" in capsys.readouterr().out
-    model, tokenizer = load_checkpoint(out)
-    assert tokenizer.vocabulary == [" ", " one", " two", ",", "one"]
-    assert (model.config.block_size, model.config.n_embd, model.config.n_layer) == (6, 8, 1)
-    assert len(read_checkpoint(out)["history"]["loss"]) == 3
-
-
 COMMAND = "train --text {} --block_size 6 --n_embd 8 --n_layer 1 --batch_size 4 --device cpu"
 
 
@@ -284,6 +289,41 @@ def command(tmp_path, monkeypatch):
     return run
 
 
+def test_the_command_trains_saves_resumes_and_prints_a_sample(command, capsys):
+    out = command("--steps", "2")
+    assert f"saved to {out}, and as it was when" in capsys.readouterr().out
+    command("--steps", "3", "--resume", str(out))
+    assert f"saved to {out}" in capsys.readouterr().out
+    model, tokenizer = load_checkpoint(out)
+    assert tokenizer.vocabulary == [" ", " one", " two", ",", "one"]
+    assert (model.config.block_size, model.config.n_embd, model.config.n_layer) == (6, 8, 1)
+    assert len(read_checkpoint(out)["history"]["loss"]) == 3
+
+
+def test_the_command_names_no_file_that_it_did_not_write(command, monkeypatch, capsys):
+    out = command("--steps", "4", "--eval_every", "2")
+    best = train.best_beside(out)
+    best.unlink()
+    monkeypatch.setattr(train, "estimate_loss", lambda *given, **named: 99.0)  # none is better
+    capsys.readouterr()
+    command("--steps", "6", "--resume", str(out))
+    assert f"saved to {out}\n" in capsys.readouterr().out
+    assert not best.exists()
+
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "cross_entropy", interrupt)
+    command("--steps", "3")
+    assert "saved to" not in capsys.readouterr().out
+
+
+def test_a_device_that_is_not_there_is_refused_in_one_line(command, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="there is no device 'cuda' here; pass --device cpu"):
+        command("--steps", "2", "--device", "cuda")
+
+
 def test_the_command_trains_the_fast_model_to_what_06_learns(command, monkeypatch):
     fast = read_checkpoint(command("--steps", "5"))
     monkeypatch.setattr(train, "FastMultiHeadAttention", MultiHeadAttention)
@@ -296,16 +336,22 @@ def test_the_command_trains_the_fast_model_to_what_06_learns(command, monkeypatc
 
 
 def test_the_command_goes_on_with_a_run_of_06_as_it_was(command, monkeypatch):
+    def stop(history):
+        if len(history["loss"]) == 4:
+            raise KeyboardInterrupt
+
+    steps = "--steps", "6", "--eval_every", "2"
     with monkeypatch.context() as before:
         before.setattr(train, "FastMultiHeadAttention", MultiHeadAttention)
         before.setattr(train, "FUSED", ())
-        whole = read_checkpoint(command("--steps", "4"))["history"]
-        out = command("--steps", "4", "--eval_every", "2")
+        whole = read_checkpoint(command(*steps))["history"]
+        before.setattr(train, "print_losses", stop)
+        out = command(*steps)
     parts = read_checkpoint(out)
     assert parts["optimizer"]["param_groups"][0]["fused"] is not True
-    again = read_checkpoint(command("--steps", "6", "--resume", str(out)))
-    assert again["history"]["loss"][:4] == whole["loss"]
-    assert len(again["history"]["loss"]) == 6
+    assert len(parts["history"]["loss"]) == 4
+    again = read_checkpoint(command(*steps, "--resume", str(out)))
+    torch.testing.assert_close(again["history"]["loss"], whole["loss"])
     assert len(again["optimizer"]["param_groups"][0]["params"]) == len(again["weights"])
 
 

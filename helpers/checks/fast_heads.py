@@ -42,7 +42,7 @@ def dealt(x, n_head):
 
 
 @exercise(
-    draw=lambda generator, B, T, C: (counted(B, T, 2 * C), [2, C, C // 2][(B + T) % 3]),
+    draw=lambda generator, B, T, C: (counted(B, T, 2 * C), [2, C, max(2, C // 2)][(B + T) % 3]),
     mistakes={
         "view does not move anything: head 0 has all of the first tokens, not a part of each": (
             lambda x, n_head: x.view(len(x), n_head, x.shape[1], -1)
@@ -131,13 +131,19 @@ def band(T, S, first, last):
 
 @exercise(
     draw=lambda generator, B, T, C: (
-        [1, 4, 3, 0, 6][(B + T) % 5],
+        [4, 2, 1, 3, 0][(T + C) % 5],
         T,
-        [2, 3, 1, 20][(T + C) % 4],
+        [20, 1, 2, 3][(B + T) % 4],
     ),
     mistakes={
         "row 0 sees column 0 only, as with is_causal; but it stands at position `past`": (
             lambda past, T, window: band(T, past + T, 1 - window, 0)
+        ),
+        "the window begins as if row 0 stood in column 0; row t stands at position past + t": (
+            lambda past, T, window: band(T, past + T, 1 - window, past)
+        ),
+        "where the window is longer than the text, it hides nothing; `triu` takes any number": (
+            lambda past, T, window: band(T, past + T, max(0, past - window + 1), past)
         ),
         "one too many: each position sees the one after it": (
             lambda past, T, window: band(T, past + T, past - window + 1, past + 1)
@@ -162,6 +168,9 @@ def band(T, S, first, last):
         ),
         "nothing is hidden; the new positions must not see those that follow them": (
             lambda past, T, window: torch.ones(T, past + T, dtype=torch.bool)
+        ),
+        "the window is right, but the new positions must not see those that follow them": (
+            lambda past, T, window: band(T, past + T, past - window + 1, past + T)
         ),
         "True and False have changed places: True is where a row may look": (
             lambda past, T, window: ~band(T, past + T, past - window + 1, past)
@@ -201,8 +210,8 @@ def behind(kept, new):
     return torch.cat([kept, new], dim=-2)
 
 
-def next_to(grow=behind, look=F.scaled_dot_product_attention, first=True, give=True):
-    """Make a wrong attend_next: one that grows what is kept, looks, or gives back otherwise.
+def attending(grow=behind, look=F.scaled_dot_product_attention, first=True, give=True):
+    """Make an attend_next, or one that grows what is kept, looks, or gives back otherwise.
 
     Where `first` is False, it looks before it grows; where `give` is, it returns what it got.
     """
@@ -219,35 +228,41 @@ def next_to(grow=behind, look=F.scaled_dot_product_attention, first=True, give=T
     draw=one_more,
     mistakes={
         "with is_causal, the only query sees the first key alone; here nothing is to be hidden": (
-            next_to(look=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+            attending(look=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
         ),
-        "the new key and value were not appended": next_to(grow=lambda kept, new: kept),
-        "the new token may look at itself; append first, then look": next_to(first=False),
+        "the new key and value were not appended": attending(grow=lambda kept, new: kept),
+        "the new token may look at itself; append first, then look": attending(first=False),
         "what it looks at is right, but the longer keys and values must be returned": (
-            next_to(give=False)
+            attending(give=False)
+        ),
+        "what it looks at is right, but the next token needs all keys and values, not the new": (
+            lambda q, k, v, *kept: (attending()(q, k, v, *kept)[0], k, v)
+        ),
+        "keys and values have changed places; return the keys first": (
+            lambda *given: tuple(attending()(*given)[part] for part in (0, 2, 1))
         ),
         "the new token comes last, behind those read before": (
-            next_to(grow=lambda kept, new: behind(new, kept))
+            attending(grow=lambda kept, new: behind(new, kept))
         ),
         "the oldest token is lost; keep it, and append": (
-            next_to(grow=lambda kept, new: behind(kept[:, :, 1:], new))
+            attending(grow=lambda kept, new: behind(kept[:, :, 1:], new))
         ),
         "the latest of those read before is overwritten; append instead": (
-            next_to(grow=lambda kept, new: behind(kept[:, :, :-1], new))
+            attending(grow=lambda kept, new: behind(kept[:, :, :-1], new))
         ),
         "nothing is looked up in what was read before": (
-            next_to(
+            attending(
                 look=lambda q, k, v: F.scaled_dot_product_attention(q, k[:, :, -1:], v[:, :, -1:])
             )
         ),
         "the tokens are counted along dim=-2; here another dimension has grown": (
-            next_to(grow=lambda kept, new: torch.cat([kept, new], dim=1))
+            attending(grow=lambda kept, new: torch.cat([kept, new], dim=1))
         ),
         "the scores are not divided by the root of hs": (
-            next_to(look=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1.0))
+            attending(look=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1.0))
         ),
         "the softmax runs along the queries, and there is only one; share out 1 among the keys": (
-            next_to(look=lambda q, k, v: v.sum(dim=-2, keepdim=True))
+            attending(look=lambda q, k, v: v.sum(dim=-2, keepdim=True))
         ),
     },
 )
@@ -276,18 +291,18 @@ def scaled(one, m):
     return (one - m).exp()
 
 
-def left(one, m):
+def unscaled(one, m):
     return torch.ones_like(one)
 
 
-def joining(
+def merging(
     largest=torch.maximum,
     of_s=(scaled, scaled),
     of_out=(scaled, scaled),
     meet=lambda factor: factor[:, None],
     finish=lambda out, s: out,
 ):
-    """Make a wrong merge: other maxima, other factors for s or for out, or another end."""
+    """Make a merge, or one with other maxima, other factors for s or for out, or another end."""
 
     def answer(part1, part2):
         (m1, s1, out1), (m2, s2, out2) = part1, part2
@@ -301,38 +316,40 @@ def joining(
 
 def alike(*factors):
     """Make a wrong merge that treats s and out alike."""
-    return joining(of_s=factors, of_out=factors)
+    return merging(of_s=factors, of_out=factors)
 
 
 @exercise(
     draw=two_parts,
     mistakes={
-        "nothing is scaled; each part has subtracted a maximum of its own": alike(left, left),
+        "nothing is scaled; each part has subtracted a maximum of its own": alike(
+            unscaled, unscaled
+        ),
         "the second part is not scaled; in some rows it has the smaller maximum": (
-            alike(scaled, left)
+            alike(scaled, unscaled)
         ),
         "the first part is not scaled; in some rows it has the smaller maximum": (
-            alike(left, scaled)
+            alike(unscaled, scaled)
         ),
-        "out is scaled, and s is not": joining(of_s=(left, left)),
-        "s is scaled, and out is not": joining(of_out=(left, left)),
+        "out is scaled, and s is not": merging(of_s=(unscaled, unscaled)),
+        "s is scaled, and out is not": merging(of_out=(unscaled, unscaled)),
         "scaled the wrong way: the part with the smaller maximum has to become smaller": (
             alike(*[lambda one, m: (m - one).exp()] * 2)
         ),
         "a difference of scores becomes a factor through exp": alike(*[lambda one, m: m - one] * 2),
-        "the maximum of both parts is the larger of the two, not their sum": joining(torch.add),
+        "the maximum of both parts is the larger of the two, not their sum": merging(torch.add),
         "the maximum of both parts is the larger of the two, not the smaller": (
-            joining(torch.minimum)
+            merging(torch.minimum)
         ),
-        "the maximum of the first part is not always the larger one": joining(lambda m1, m2: m1),
-        "each row has a maximum of its own": joining(lambda m1, m2: torch.maximum(m1, m2).max()),
+        "the maximum of the first part is not always the larger one": merging(lambda m1, m2: m1),
+        "each row has a maximum of its own": merging(lambda m1, m2: torch.maximum(m1, m2).max()),
         "there is a factor for each row, not for each channel; with [:, None] they meet": (
-            joining(meet=lambda factor: factor)
+            merging(meet=lambda factor: factor)
         ),
         "not divided yet: another part may follow, and whoever reads the last one divides": (
-            joining(finish=lambda out, s: out / s[:, None])
+            merging(finish=lambda out, s: out / s[:, None])
         ),
-        "two parts add up; that is their mean": joining(finish=lambda out, s: out / 2),
+        "two parts add up; that is their mean": merging(finish=lambda out, s: out / 2),
     },
 )
 def merge(part1, part2):

@@ -18,6 +18,7 @@ import torch
 from IPython.utils.capture import capture_output
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 SIZES = [  # (B, T, C), from small to large
     *[(1, 1, 2), (1, 2, 2), (1, 2, 4), (2, 1, 4), (1, 3, 2), (2, 3, 4), (3, 2, 6), (3, 4, 2)],
@@ -102,10 +103,9 @@ class Exercise(Task):
                 with quiet(prints=seed == 0), torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed)
                     result = self.run(answer, *arguments) if self.run else answer(*arguments)
-                pairs = zip(arguments, untouched, strict=True)
-                kept = all(equal(*pair) for pair in pairs if torch.is_tensor(pair[0]))
+                kept = all(map(equal, tensors_in(arguments), tensors_in(untouched)))
                 result = result if kept else Raised("it changes its input; work on a copy")
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 result = Raised(what_was_raised(error, answer))
             yield result
 
@@ -207,7 +207,11 @@ def equal(one, other):
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(equal, one, other))
     if is_numeric(one) and is_numeric(other):
-        if torch.is_tensor(one) and torch.is_tensor(other) and whole(one) != whole(other):
+        if (
+            torch.is_tensor(one)
+            and torch.is_tensor(other)
+            and number_kind(one) != number_kind(other)
+        ):
             return False
         one, other = as_doubles(one), as_doubles(other)
         return one.shape == other.shape and torch.allclose(
@@ -217,16 +221,23 @@ def equal(one, other):
 
 
 def is_numeric(value):
-    return torch.is_tensor(value) or isinstance(value, int | float)
+    return torch.is_tensor(value) or isinstance(value, Real)
 
 
-def whole(tensor):
-    """Tell whether a tensor holds whole numbers, which can be ids, or truth values."""
-    return not tensor.is_floating_point()
+def number_kind(tensor):
+    """Tell truth values, whole numbers, which can be ids, and others apart."""
+    whole = int if not tensor.is_floating_point() else float
+    return bool if tensor.dtype == torch.bool else whole
 
 
 def as_doubles(value):
+    value = value if torch.is_tensor(value) else float(value)
     return torch.as_tensor(value).detach().cpu().double()
+
+
+def tensors_in(arguments):
+    """List the tensors among arguments, and in their lists and tuples."""
+    return [leaf for leaf in tree_leaves(arguments) if torch.is_tensor(leaf)]
 
 
 def what_was_raised(error, answer):
@@ -251,20 +262,23 @@ def what_differs(expected, given):
         wrong = next(((n, pair) for n, pair in pairs if not equal(*pair)), None)
         if len(expected) != len(given) or wrong is None:
             return f"it returns {len(given)} things, not {len(expected)}"
-        return f"of what it returns, number {wrong[0]} is wrong: {what_differs(*wrong[1])}"
+        place = ["first", "second", "third", "last"][wrong[0]]
+        return f"the {place} thing that it returns is wrong: {what_differs(*wrong[1])}"
     if not is_numeric(given) or not is_numeric(expected):
         kind = "None" if given is None else f"a {type(given).__name__}"
-        wanted = f"{len(expected)} things" if isinstance(expected, tuple) else "a tensor"
+        one = "a tensor" if torch.is_tensor(expected) else "a number"
+        wanted = f"{len(expected)} things" if isinstance(expected, tuple) else one
         return f"it returns {kind}, not {wanted}"
     both = torch.is_tensor(expected) and torch.is_tensor(given)
-    if both and whole(expected) != whole(given):
+    if both and number_kind(expected) != number_kind(given):
         return f"it holds {given.dtype}, not {expected.dtype}"
+    truths = both and number_kind(expected) is bool
     expected, given = as_doubles(expected), as_doubles(given)
     if expected.shape != given.shape:
         return f"the shape is {tuple(given.shape)}, not {tuple(expected.shape)}"
     if given.isnan().any() and not expected.isnan().any():
         return "it holds nan"
-    if expected.dim() >= 2 and expected.shape[-1] > 1 and (expected >= 0).all():
+    if not truths and expected.dim() >= 2 and expected.shape[-1] > 1 and (expected >= 0).all():
         sums, right = given.sum(dim=-1).flatten(), expected.sum(dim=-1).flatten()
         row = (sums - right).abs().argmax()
         if torch.allclose(right, torch.ones_like(right)) and abs(sums[row] - 1) > 0.005:
@@ -273,7 +287,10 @@ def what_differs(expected, given):
         return f"it is {given:.4g}, not {expected:.4g}"
     place = (given - expected).abs().flatten().argmax()
     index = ", ".join(str(n.item()) for n in torch.unravel_index(place, given.shape))
-    return f"at [{index}] it is {given.flatten()[place]:.4g}, not {expected.flatten()[place]:.4g}"
+    here, there = (numbers.flatten()[place].item() for numbers in (given, expected))
+    if truths:
+        return f"at [{index}] it is {bool(here)}, not {bool(there)}"
+    return f"at [{index}] it is {here:.4g}, not {there:.4g}"
 
 
 def in_full(value):

@@ -24,6 +24,7 @@ LETTERS, TITLES = (
     for points in (plots.CELL, plots.TITLE)
 )
 LEFT, BETWEEN, RIGHT, TOP, BOTTOM = 0.65, 0.3, 0.2, 0.35, 0.5  # margins in inches
+LINE = 2 * PIXELS  # of a frame
 GAP = round(4 * PIXELS)  # between a frame and its labels
 
 
@@ -163,7 +164,8 @@ class Cells(Panel):
         self.ax.add_patch(Rectangle(**whole, **empty, linewidth=0, zorder=-1))
         cmap, norm = plots.colours(self.signed, self.vmax)
         self.image = self.ax.imshow([[np.nan]], cmap=cmap, norm=norm, aspect="auto")
-        self.frame = self.ax.add_patch(Rectangle((0, 0), 0, 0, fill=False, edgecolor=FRAME, lw=2))
+        line = {"edgecolor": FRAME, "linewidth": 2, "clip_on": False}
+        self.frame = self.ax.add_patch(Rectangle((0, 0), 0, 0, fill=False, **line))
         return [self.image, self.frame]
 
     def show(self, matrix, *, frame=None, rows=None, columns=None):
@@ -176,7 +178,11 @@ class Cells(Panel):
         self.image.set_data(self.array)
         self.image.set_extent((-0.5, S - 0.5, R - 0.5, -0.5))
         row, column, high, wide = frame or (0, 0, 0, 0)
-        self.frame.set(xy=(column - 0.5, row - 0.5), width=wide, height=high, visible=bool(frame))
+        pixels = self.ax.bbox.height / R, self.ax.bbox.width / S  # of a cell
+        thin = min(high * pixels[0], wide * pixels[1]) < 4 * LINE  # the line would hide it
+        over, aside = (LINE / 2 / size if thin else 0 for size in pixels)
+        self.frame.set_xy((column - 0.5 - aside, row - 0.5 - over))
+        self.frame.set(width=wide + 2 * aside, height=high + 2 * over, visible=bool(frame))
 
     def write(self, pen):
         R, S = self.array.shape

@@ -58,7 +58,15 @@ class Explorer:
         }
 
     def set(self, **settings):
-        """Move several controls, in the order in which they stand, and draw once."""
+        """Move several controls, in the order in which they stand, and draw once.
+
+        Raises ValueError for a control that there is not.
+        """
+        unknown = settings.keys() - self.controls.keys()
+        if unknown:
+            raise ValueError(
+                f"there is no control {sorted(unknown)}; there are {', '.join(self.controls)}"
+            )
         with self.lock:
             self.held = True
             try:
@@ -66,7 +74,7 @@ class Explorer:
                     self.controls[name].value = settings[name]
             finally:
                 self.held = False
-            self.redraw()
+                self.redraw()
 
     def redraw(self):
         """Show what is seen at the settings as they are now, unless it is shown already."""

@@ -19,7 +19,7 @@ DOES = {
     "07": "does too, all heads at once",
     "07 + cache": "reads the last one only",
 }
-MILLION = 1e6
+MILLION, KILOBYTE = 1e6, 1e3
 
 
 def look(T, n_head, batch, cache, timed):
@@ -34,12 +34,12 @@ def look(T, n_head, batch, cache, timed):
     sizes = f"T = {T}, n_head = {n_head}, batch = {batch}"
     sentence = f"{sizes}. For the next token, {'; '.join(said)}."
     if timed:
-        times = [f"{1000 * seconds(T, n_head, batch, way):.2f} ms" for way in ways]
-        sentence += f" On this machine: {' and '.join(times)}."
+        times = [f"{way} {1000 * seconds(T, n_head, batch, way):.2f} ms" for way in ways]
+        sentence += f" On this machine: {', '.join(times)}."
     panels = {
         "weights computed": {"matrix": weights, "frame": (T - 1, 0, 1, T)},
-        "operations": bars(ways, counted, predicted, 0),
-        "memory": bars(ways, counted, predicted, 1),
+        "operations": bars(ways, counted, predicted, 0, MILLION),
+        "memory": bars(ways, counted, predicted, 1, KILOBYTE),
     }
     return Seen(sentence, panels)
 
@@ -49,16 +49,16 @@ def say(operations, held, predicted_operations, predicted_held):
     millions = [plots.settled(n / MILLION) for n in (operations, predicted_operations)]
     return (
         f"{millions[0]:.2f} million operations (predicted: {millions[1]:.2f}), "
-        f"{held / 1000:.0f} kB (predicted: {predicted_held / 1000:.0f})"
+        f"{held / KILOBYTE:.0f} kB (predicted: {predicted_held / KILOBYTE:.0f})"
     )
 
 
-def bars(ways, counted, predicted, part):
-    """Show one part of what each way costs, in millions, on an axis that the cache leaves alone."""
+def bars(ways, counted, predicted, part, unit):
+    """Show one part of what each way costs, on an axis that the cache leaves alone."""
     return {
-        "lengths": [counted[way][part] / MILLION for way in ways],
-        "marks": [predicted[way][part] / MILLION for way in ways],
-        "xmax": round_up(max(paid[part] for paid in counted.values()) / MILLION),
+        "lengths": [counted[way][part] / unit for way in ways],
+        "marks": [predicted[way][part] / unit for way in ways],
+        "xmax": round_up(max(paid[part] for paid in counted.values()) / unit),
         "rows": ways,
     }
 
@@ -147,6 +147,6 @@ def explore():
     panels = {
         "weights computed": (Cells(xlabel=plots.LOOKED_AT, ylabel=plots.WHO_LOOKS), 3.0),
         "operations": (Bars(xlabel="million", ylabel="", margin=1.0), 1.9),
-        "memory": (Bars(xlabel="MB"), 1.9),
+        "memory": (Bars(xlabel="kB"), 1.9),
     }
     return Explorer(look, Canvas([(3.0, panels)]), controls)

@@ -9,7 +9,6 @@ import argparse
 import io
 import statistics
 import tempfile
-import time
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from helpers.explorers import (
     tril_matmul,
 )
 from helpers.fast_heads import FastMultiHeadAttention
-from helpers.maintain.speed import bench_speed, interleaved, ratios, row, seconds_of
+from helpers.maintain.speed import bench_speed, interleaved, print_row, ratios, seconds_of
 from helpers.sample import generate
 from helpers.stories import START, Oracle, is_story
 from helpers.text import CharTokenizer, load_corpus
@@ -61,9 +60,8 @@ def trained(corpus, sizes, steps, seed, **settings):
     """Train a fresh model; returns (model, seconds)."""
     torch.manual_seed(seed)
     model = Transformer(TransformerConfig(vocab_size=len(corpus.tokenizer), **sizes))
-    begin = time.perf_counter()
-    train(model, corpus, steps, eval_every=steps, seed=seed, **settings)
-    return model, time.perf_counter() - begin
+    settings = {"eval_every": steps, "seed": seed, **settings}
+    return model, seconds_of(train, model, corpus, steps, **settings)
 
 
 def accepted(model, corpus, count, seed):
@@ -100,7 +98,7 @@ def bench_stories(steps, seeds):
 
 @torch.no_grad()
 def loss_over_all(model, ids):
-    """Measure a model's loss on every token of a text but the first, in windows side by side."""
+    """Measure a model's loss in windows side by side, which leave out the rest of a last one."""
     T = model.config.block_size
     windows = (len(ids) - 1) // T
     x, y = ids[: windows * T].view(-1, T), ids[1 : windows * T + 1].view(-1, T)
@@ -132,18 +130,18 @@ def bench_race(steps, text):
             for name in models
         }
         times = interleaved(works, rounds=max(1, steps // each - 1))
-    row(
+    print_row(
         f"{steps} steps on tinyshakespeare, {each} by turns, time: 07 / 06",
         ratios(times["07"], times["06"]),
         "<= 0.75",
     )
     for name, model in models.items():
         loss = loss_over_all(model, corpus.held_out)
-        row(f"and the loss over the whole held-out text: {name}", [loss], "<= 1.88")
+        print_row(f"and the loss over the whole held-out text: {name}", [loss], "<= 1.88")
 
 
 def go_on(model, corpus, steps, each, out):
-    """Train for the next turn of a run that is saved to a file."""
+    """Train for the next turn of a run that is saved to a file: steps, measurements and saving."""
 
     def stop(history):
         if history["loss"]:
@@ -151,7 +149,7 @@ def go_on(model, corpus, steps, each, out):
 
     resume = out if out.exists() else None
     with redirect_stdout(io.StringIO()):
-        train(
+        history = train(
             model,
             corpus,
             steps,
@@ -161,28 +159,26 @@ def go_on(model, corpus, steps, each, out):
             watch=stop,
             **RUN,
         )
+    if len(history["loss"]) % each and len(history["loss"]) < steps:
+        raise KeyboardInterrupt  # by the user, which train has taken for the end of a turn
 
 
 def bench_explorers(steps):
     """The explorers, step by step: seconds from a new value to a new picture, and the plain way."""
-    torch.set_num_threads(1)  # as the notebooks do
     modules = [loop_mean, tril_matmul, softmax_mask, positional, qkv_head, transformer, fast_heads]
     print("explorers: median over a slider's steps, plain way, ratio (least to largest)")
     for module in modules:
         explorer = module.explore()
-        times, ratios = [], []
+        ours, plainly = [], []
         for number in range(steps):
-            change = changed(explorer, number)
-            begin = time.perf_counter()
-            explorer.set(**change)
-            between = time.perf_counter()
-            draw_plainly(module.look(**explorer.settings), explorer.canvas.figure)
-            times.append((between - begin, time.perf_counter() - between))
-            ratios.append(times[-1][0] / times[-1][1])
-        ours, plain = (1000 * statistics.median(column) for column in zip(*times, strict=True))
+            ours.append(seconds_of(explorer.set, **changed(explorer, number)))
+            plainly.append(seconds_of(draw_plainly, module, explorer))
+        beside = ratios(ours, plainly)
+        milliseconds = [1000 * statistics.median(times) for times in (ours, plainly)]
         print(
-            f"  {module.__name__.split('.')[-1]:13} {ours:4.0f} ms, {plain:4.0f} ms, "
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            f"  {module.__name__.split('.')[-1]:13} {milliseconds[0]:4.0f} ms, "
+            f"{milliseconds[1]:4.0f} ms, "
+            f"{statistics.median(beside):.2f} ({min(beside):.2f} to {max(beside):.2f})",
             flush=True,
         )
 
@@ -195,9 +191,9 @@ def changed(explorer, number):
     return {"prompt": " ".join((words * 4)[: 1 + number * 29 % 80])}
 
 
-def draw_plainly(seen, figure):
-    """Draw what is seen as one would without an explorer: a new figure, saved and closed."""
-    size = figure.get_size_inches()
+def draw_plainly(module, explorer):
+    """Look and draw as one would without an explorer: a new figure, saved and closed."""
+    seen, size = module.look(**explorer.settings), explorer.canvas.figure.get_size_inches()
     figure, axes = plt.subplots(1, len(seen.panels), figsize=size, dpi=plots.DPI)
     for ax, (name, content) in zip(axes, seen.panels.items(), strict=True):
         if "matrix" in content:
@@ -213,7 +209,6 @@ def draw_plainly(seen, figure):
 
 def bench_checks(steps):
     """The markers: how long it takes to mark the solution of each task, the slowest of them."""
-    torch.set_num_threads(1)  # as the notebooks do
     modules = [getattr(checks, name) for name in checks.__all__ if name != "progress"]
     exercises = [
         task
@@ -241,7 +236,6 @@ def main():
     parser.add_argument("--threads", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--shakespeare", default="tinyshakespeare", help="a path, where offline")
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
     parts = {
         "speed": lambda: bench_speed(given.steps),
         "race": lambda: bench_race(given.steps or 2000, given.shakespeare),
@@ -254,6 +248,8 @@ def main():
     if unknown:
         parser.error(f"there is no part {sorted(unknown)}; choose among {', '.join(parts)}")
     for name in given.parts or parts:
+        as_notebooks_do = name in ("explorers", "checks")
+        torch.set_num_threads(1 if as_notebooks_do else given.threads)
         parts[name]()
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import statistics
-import time
+import timeit
 
 import torch
 from torch import nn
@@ -101,7 +101,7 @@ def require_same(models):
     for number, (ours, theirs) in enumerate(pairs):
         found["07"][number], found["torch.nn"][number] = ours.grad, theirs.grad
     slopes = {name: slopes_of(models[name]) for name in ("06", "07")}
-    close = {"atol": 1e-4, "rtol": 0}
+    close = {"atol": 1e-6, "rtol": 1e-3}  # most gradients are far below 1e-3
     torch.testing.assert_close(found["07"], found["torch.nn"], **close)
     torch.testing.assert_close(found["07"]["logits"], found["06"]["logits"], **close)
     torch.testing.assert_close(slopes["07"], slopes["06"], **close)
@@ -136,11 +136,9 @@ def training_step(model):
     return step
 
 
-def seconds_of(work, *arguments):
-    """Measure how long a piece of work takes."""
-    begin = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - begin
+def seconds_of(work, *arguments, **named):
+    """Measure how long a piece of work takes, once."""
+    return timeit.timeit(lambda: work(*arguments, **named), number=1)
 
 
 def interleaved(works, rounds):
@@ -159,7 +157,12 @@ def ratios(times, others):
     return [one / other for one, other in zip(times, others, strict=True)]
 
 
-def row(what, figures, aim=""):
+def label(sizes):
+    """Write sizes as the table's head names them."""
+    return f"({', '.join(map(str, sizes.values()))})"
+
+
+def print_row(what, figures, aim=""):
     """Print a line of the table: the median of figures, and their quartiles where they spread."""
     middle = statistics.median(figures)
     spread = ""
@@ -187,9 +190,9 @@ def bench_step(sizes, rounds, repeat, aims):
     """A training step: time, share of the speed of matrix products, memory."""
     models = three_models(**sizes)
     require_same(models)
-    size = f"({', '.join(str(number) for number in [*sizes.values(), BATCH])})"
-    count = cost.operations(passes(models["07"]))
+    size = label({**sizes, "batch": BATCH})
     peaks = {name: cost.peak_bytes(passes(model)) for name, model in models.items()}
+    count = cost.operations(passes(models["07"]))
     steps = {name: training_step(model) for name, model in models.items()}
     works = {
         name: lambda step=step: [step() for _ in range(repeat)] for name, step in steps.items()
@@ -198,23 +201,24 @@ def bench_step(sizes, rounds, repeat, aims):
     works["product"] = lambda: a @ b
     times = interleaved(works, rounds)
     products = [2 * 2048**3 / seconds for seconds in times["product"]]  # operations a second
-    row(
+    print_row(
         f"step {size}, time: 07 / torch.nn", ratios(times["07"], times["torch.nn"]), f"<= {aims[0]}"
     )
-    row(f"step {size}, time: 07 / 06", ratios(times["07"], times["06"]))
-    row(f"step {size}, time: 06 / torch.nn", ratios(times["06"], times["torch.nn"]))
+    print_row(f"step {size}, time: 07 / 06", ratios(times["07"], times["06"]))
+    print_row(f"step {size}, time: 06 / torch.nn", ratios(times["06"], times["torch.nn"]))
     for name, aim in (("07", f">= {aims[1]}"), ("torch.nn", "")):
         speeds = [count * repeat / seconds for seconds in times[name]]
         what = f"step {size}, {count / 1e9:.2f}e9 operations: {name} / product"
-        row(what, ratios(speeds, products), aim)
+        print_row(what, ratios(speeds, products), aim)
     for other in ("06", "torch.nn"):
-        row(f"step {size}, peak memory: 07 / {other}", [peaks["07"] / peaks[other]])
+        print_row(f"step {size}, peak memory: 07 / {other}", [peaks["07"] / peaks[other]])
 
 
 def bench_writing(rounds, tokens):
     """Writing on from short and long texts, which fit into block_size to the end."""
     for T in (64, 256, 1024):
-        models = three_writers(**{**LARGE, "block_size": T + tokens})
+        sizes = {**LARGE, "block_size": T + tokens}
+        models = three_writers(**sizes)
         idx = torch.zeros(1, T, dtype=torch.long)
         works = {
             name: lambda model=model, idx=idx: generate(model, idx, tokens)
@@ -222,13 +226,14 @@ def bench_writing(rounds, tokens):
         }
         times = interleaved(works, rounds)
         for other in ("06", "torch.nn"):
-            what = f"{tokens} tokens after {T}, (6, 6, 384), time: {other} / 07"
-            row(what, ratios(times[other], times["07"]))
+            what = f"{tokens} tokens after {T}, {label(sizes)}, time: {other} / 07"
+            print_row(what, ratios(times[other], times["07"]))
 
 
 def bench_cache(rounds, tokens):
     """A long text at once, and what one token costs late and early in it."""
-    models = three_writers(**{**LARGE, "block_size": 512})
+    sizes = {**LARGE, "block_size": 512}
+    models = three_writers(**sizes)
     for T, aim in ((1, ""), (64, ">= 10"), (256, ">= 10")):
         idx = torch.zeros(1, T, dtype=torch.long)
         works = {
@@ -236,12 +241,12 @@ def bench_cache(rounds, tokens):
             for name in ("06", "07")
         }
         times = interleaved(works, rounds)
-        what = f"{tokens} tokens after {T}, (6, 6, 384, 512), time: 06 / 07"
-        row(what, ratios(times["06"], times["07"]), aim)
+        what = f"{tokens} tokens after {T}, {label(sizes)}, time: 06 / 07"
+        print_row(what, ratios(times["06"], times["07"]), aim)
     for name, aim in (("07", "<= 1.5"), ("06", "")):
         times = per_token(models[name], (448, 64), rounds, min(tokens, 32))
-        what = f"one token at 448 / at 64, (6, 6, 384, 512), time: {name}"
-        row(what, ratios(times[448], times[64]), aim)
+        what = f"one token at 448 / at 64, {label(sizes)}, time: {name}"
+        print_row(what, ratios(times[448], times[64]), aim)
 
 
 def per_token(model, contexts, rounds, tokens):
@@ -265,6 +270,6 @@ def bench_memory(longest):
         x = torch.randn(1, T, 64)
         peaks[T] = cost.peak_bytes(lambda x=x: layer(x).sum().backward())
     growth = [peaks[T] / peaks[T // 2] for T in lengths[:-1]]
-    row(
+    print_row(
         f"memory of fused heads, T / half of T, {2 * lengths[-1]} to {longest}", growth, "2: linear"
     )
