@@ -9,9 +9,10 @@ from torch.nn import functional as F
 
 from helpers import expect
 from helpers.checkpoint import CHECKPOINT, load_checkpoint
-from helpers.fast_heads import FastMultiHeadAttention, KVCache, can_cache
+from helpers.fast_heads import FastMultiHeadAttention, KVCache
 from helpers.probe import calm
 from helpers.stories import START
+from helpers.transformer import Block, Transformer
 
 
 def generate(model, idx, max_new_tokens, **choices):
@@ -63,6 +64,33 @@ def stream(
             stopped |= new == stop
             if stopped.all():
                 return
+
+
+def can_cache(model):
+    """Tell whether reading on gives what the model itself would, to all who look on.
+
+    What a KVCache passes over must be as it is here: no other class, no forward of its own, and no
+    hook, which would not be called.
+    """
+    if type(model) is not Transformer or not all(type(block) is Block for block in model.blocks):
+        return False
+    layers = [block.attention for block in model.blocks]
+    passed_over = [model, model.embed, model.blocks, *model.blocks, *layers]
+    return all(map(forward_is_its_own, layers)) and not any(map(is_changed, passed_over))
+
+
+def forward_is_its_own(layer):
+    """Tell whether a layer's forward came with its queries_keys_values, or before it."""
+    makes, goes = (
+        next((kind for kind in type(layer).__mro__ if name in vars(kind)), None)
+        for name in ("queries_keys_values", "forward")
+    )
+    return makes is not None and issubclass(makes, goes)
+
+
+def is_changed(layer):
+    """Tell whether somebody hooked into a layer's calls, or replaced its forward."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
 
 
 def last_logits(model, idx, cache):

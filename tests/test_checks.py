@@ -14,7 +14,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from test_nbval_catches import course, nbval, run
+from test_nbval_catches import course, nbval, run, without_training
 
 from helpers import checks
 from helpers.checks import marker
@@ -500,22 +500,13 @@ def test_a_file_that_is_no_notebook_is_refused(tmp_path):
             mark_notebook(path)
 
 
-def leave_out_training(path):
-    """Take the cells out of a notebook that train for a minute, and those that need them."""
-    notebook = nbformat.read(path, as_version=4)
-    trained = re.compile(r"\b(history|told|cheating) = |\b(history|cheating)\[")
-    notebook.cells = [cell for cell in notebook.cells if not trained.search(cell.source)]
-    nbformat.write(notebook, path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", MODULES)
 def test_a_reader_who_solves_runs_and_saves_keeps_green_outputs(course, stem):
     path = course / "notebooks" / f"{stem}.ipynb"
     tasks = list(tasks_of(MODULES[stem]).values())
     fill_in(path, stem, tasks)
-    leave_out_training(path)
-    solved = run(path, None)
+    solved = run(path, without_training(path))
     nbformat.write(solved, path)
     said = [
         cell.outputs[0].text for cell in solved.cells if re.match(r"checks\.\w+\.", cell.source)

@@ -15,8 +15,8 @@ from torch import nn
 
 from helpers import probe
 from helpers.checkpoint import load_checkpoint, save_checkpoint
-from helpers.fast_heads import FastMultiHeadAttention, KVCache, can_cache
-from helpers.sample import generate
+from helpers.fast_heads import FastMultiHeadAttention, KVCache
+from helpers.sample import can_cache, generate
 from helpers.text import CharTokenizer
 from helpers.train import cross_entropy
 from helpers.transformer import Block, MultiHeadAttention, Transformer, TransformerConfig

@@ -164,8 +164,7 @@ class Cells(Panel):
         self.ax.add_patch(Rectangle(**whole, **empty, linewidth=0, zorder=-1))
         cmap, norm = plots.colours(self.signed, self.vmax)
         self.image = self.ax.imshow([[np.nan]], cmap=cmap, norm=norm, aspect="auto")
-        line = {"edgecolor": FRAME, "linewidth": 2, "clip_on": False}
-        self.frame = self.ax.add_patch(Rectangle((0, 0), 0, 0, fill=False, **line))
+        self.frame = self.ax.add_patch(Rectangle((0, 0), 0, 0, fill=False, edgecolor=FRAME, lw=2))
         return [self.image, self.frame]
 
     def show(self, matrix, *, frame=None, rows=None, columns=None):
@@ -180,6 +179,7 @@ class Cells(Panel):
         row, column, high, wide = frame or (0, 0, 0, 0)
         pixels = self.ax.bbox.height / R, self.ax.bbox.width / S  # of a cell
         thin = min(high * pixels[0], wide * pixels[1]) < 4 * LINE  # the line would hide it
+        self.frame.set_clip_on(not thin)
         over, aside = (LINE / 2 / size if thin else 0 for size in pixels)
         self.frame.set_xy((column - 0.5 - aside, row - 0.5 - over))
         self.frame.set(width=wide + 2 * aside, height=high + 2 * over, visible=bool(frame))
