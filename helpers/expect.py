@@ -34,7 +34,7 @@ def one_of(choices, **named):
 
 
 def available(device, there):
-    """Require the name of a device that this machine has, {name: whether it has it}."""
+    """Require a device that is there, {name: whether it is}, else raise ValueError."""
     if not there.get(device, True):
         raise ValueError(f"there is no device {device!r} here; pass --device cpu, or auto")
 

@@ -57,6 +57,8 @@ def test_the_benchmark_of_the_race_runs_and_gives_both_losses(capsys):
     time, *losses = capsys.readouterr().out.splitlines()
     assert "time: 07 / 06" in time
     assert [line.split(": 0")[1][0] for line in losses] == ["6", "7"]
+    slow, fast = (float(line.split(": 0")[1].split()[1]) for line in losses)
+    assert slow == pytest.approx(fast, abs=0.011)
 
 
 @pytest.mark.slow
