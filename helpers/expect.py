@@ -26,6 +26,15 @@ def rate(**named):
             raise ValueError(f"{name} = {number!r} is no rate; pass a number from 0 up to, not 1")
 
 
+def seeds(**named):
+    """Require whole numbers of at most 18 digits, which fit into 64 bits, else raise ValueError."""
+    for name, seed in named.items():
+        if not isinstance(seed, Integral) or abs(seed) >= 10**18:
+            raise ValueError(
+                f"{name} = {seed!r} is no seed; pass a whole number of at most 18 digits"
+            )
+
+
 def one_of(choices, **named):
     """Require names among some, else raise ValueError."""
     for name, choice in named.items():

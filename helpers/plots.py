@@ -434,12 +434,16 @@ def say_matrix(array, rows, columns, signed):
     if signed:
         said.append(f"from {settled(np.nanmin(array)):.2f} to {settled(np.nanmax(array)):.2f}")
         return ", ".join([*said, f"the largest {say_largest(array, rows, columns)}"])
-    said.append(say_sums(np.nansum(array, axis=-1)))
+    sums = np.nansum(array, axis=-1)
+    yes_or_no = np.isin(array, (0, 1)).all() and not np.allclose(sums, 1)
+    said.append(say_ones(sums) if yes_or_no else say_sums(sums))
     above = np.triu(np.nan_to_num(array), 1).sum() / (np.nansum(array) or 1)
     if R == S and above:
         said.append(f"{settled(100 * above):.2f} % lies above the diagonal")
     elif R == S:
         said.append("nothing lies above the diagonal")
+    if yes_or_no:
+        return ", ".join(said)
     if R == S > 1 and not above:  # row 0 has no choice
         rest = np.concatenate([np.full_like(array[..., :1, :], np.nan), array[..., 1:, :]], axis=-2)
         return ", ".join([*said, f"the largest below row 0 {say_largest(rest, rows, columns)}"])
@@ -458,6 +462,12 @@ def say_sums(sums):
     if np.allclose(sums, 1, atol=1e-3):
         return "each row sums to 1"
     return f"rows sum to between {settled(sums.min()):.2f} and {settled(sums.max()):.2f}"
+
+
+def say_ones(counts):
+    """Say how many ones the rows of a matrix of 0 and 1 have, such as a mask."""
+    few, many = f"{counts.min():.0f}", f"{counts.max():.0f}"
+    return f"each 0 or 1, {few if few == many else f'{few} to {many}'} ones in a row"
 
 
 def say_habits(weights):

@@ -162,6 +162,7 @@ def main():
 
 def write(given):
     """Print a text as the command says, token by token."""
+    expect.seeds(seed=given.seed)
     model, tokenizer = load_checkpoint(given.checkpoint, FastMultiHeadAttention)
     start = START if START in tokenizer.ids else ""
     idx = tokenizer.encode(start + given.prompt or tokenizer.vocabulary[0])[None]  # (1, T)

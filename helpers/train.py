@@ -115,6 +115,7 @@ def train(
     """
     expect.sizes(steps=steps, batch_size=batch_size, warmup=warmup, eval_every=eval_every)
     expect.positive(learning_rate=learning_rate, clip=clip)
+    expect.seeds(seed=seed)
     expect.processes_share(batch_size, processes.count)
     device = device_of(model)
     block_size = model.config.block_size
@@ -349,6 +350,7 @@ def run(given, device, processes):
 
 def new_model(config, seed, resume=None):
     """Make the fast model with the first weights of 06's, or 06's where a file goes on with it."""
+    expect.seeds(seed=seed)
     attention = FastMultiHeadAttention
     parts = {} if resume is None else read_checkpoint(resume)
     if "optimizer" in parts and weights_trained(parts["optimizer"]) == len(parts["weights"]):

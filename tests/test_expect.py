@@ -17,6 +17,7 @@ IDS = torch.tensor([[0, 6]])
     [
         lambda: expect.sizes(T=1, block_size=32),
         lambda: expect.positive(base=0.5),
+        lambda: expect.seeds(seed=-3, other=10**18 - 1),
         lambda: expect.rate(dropout=0.0),
         lambda: expect.rate(dropout=0.999),
         lambda: expect.vectors(torch.zeros(2, 5, 6)),
@@ -52,6 +53,8 @@ def test_good_input_passes(check):
         (lambda: expect.positive(base=0), ValueError, ["base = 0", "above 0"]),
         (lambda: expect.positive(base=-2.5), ValueError, ["base = -2.5", "above 0"]),
         (lambda: expect.positive(base=float("nan")), ValueError, ["base = nan"]),
+        (lambda: expect.seeds(seed=10**18), ValueError, [f"seed = {10**18}", "18 digits"]),
+        (lambda: expect.seeds(seed=0.5), ValueError, ["seed = 0.5", "whole number"]),
         (lambda: expect.rate(dropout=1.0), ValueError, ["dropout = 1.0", "from 0 up to"]),
         (lambda: expect.rate(dropout=-0.1), ValueError, ["dropout = -0.1"]),
         (lambda: expect.rate(dropout=float("nan")), ValueError, ["dropout = nan"]),

@@ -212,6 +212,25 @@ def test_hidden_cells_are_drawn_and_counted(values, mask):
     assert len(axes_of(picture).texts) == 6
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (torch.ones(2, 5).tril(3), "2 by 5 cells, each 0 or 1, 4 to 5 ones in a row"),
+        (torch.ones(3, 4), "3 by 4 cells, each 0 or 1, 4 ones in a row"),
+        (
+            causal_mask(3),
+            "3 by 3 cells, each 0 or 1, 1 to 3 ones in a row, nothing lies above the diagonal",
+        ),
+    ],
+)
+def test_a_mask_says_how_many_ones_its_rows_have(values, said):
+    assert plots.heatmap(values).sentence == f"Weights: {said}."
+
+
+def test_ones_that_are_weights_say_what_weights_say():
+    assert "each row sums to 1" in plots.heatmap(torch.eye(3)).sentence
+
+
 def test_a_picture_without_a_single_visible_cell_says_so():
     picture = plots.heatmap(torch.full((2, 3), float("nan")))
     assert picture.sentence == "Weights: 2 by 3 cells, 6 of them hidden."

@@ -324,6 +324,13 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(command, monkeypatch)
         command("--steps", "2", "--device", "cuda")
 
 
+def test_a_seed_that_is_too_long_is_refused_in_one_line(command):
+    with pytest.raises(SystemExit, match=f"seed = {10**20} is no seed"):
+        command("--steps", "2", "--seed", str(10**20))
+    with pytest.raises(ValueError, match=r"seed = 0\.5 is no seed"):
+        train.train(a_model(), CORPUS, steps=2, seed=0.5)
+
+
 def test_the_command_trains_the_fast_model_to_what_06_learns(command, monkeypatch):
     fast = read_checkpoint(command("--steps", "5"))
     monkeypatch.setattr(train, "FastMultiHeadAttention", MultiHeadAttention)

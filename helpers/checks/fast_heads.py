@@ -258,6 +258,9 @@ def attending(grow=behind, look=F.scaled_dot_product_attention, first=True, give
         "the tokens are counted along dim=-2; here another dimension has grown": (
             attending(grow=lambda kept, new: torch.cat([kept, new], dim=1))
         ),
+        "without dim=-2, torch.cat joins texts, not tokens": (
+            attending(grow=lambda kept, new: torch.cat([kept, new]))
+        ),
         "the scores are not divided by the root of hs": (
             attending(look=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1.0))
         ),

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from helpers import checks, plots
+from helpers import checks, expect, plots
 from helpers.checks.marker import Exercise, tasks_of
 from helpers.explorers import (
     fast_heads,
@@ -244,6 +244,11 @@ def main():
         "explorers": lambda: bench_explorers(given.steps or 60),
         "checks": lambda: bench_checks(given.steps),
     }
+    counts = {"steps": given.steps, "seeds": given.seeds, "threads": given.threads}
+    try:
+        expect.sizes(**{name: count for name, count in counts.items() if count is not None})
+    except ValueError as error:
+        parser.error(str(error))
     unknown = set(given.parts) - parts.keys()
     if unknown:
         parser.error(f"there is no part {sorted(unknown)}; choose among {', '.join(parts)}")

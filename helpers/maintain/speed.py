@@ -9,6 +9,7 @@ from torch import nn
 
 from helpers import cost
 from helpers.fast_heads import FastMultiHeadAttention
+from helpers.pace import Pace, choose
 from helpers.sample import generate, stream
 from helpers.train import cross_entropy
 from helpers.transformer import Transformer, TransformerConfig
@@ -117,15 +118,16 @@ def slopes_of(model):
     return slopes.state_dict()
 
 
-def passes(model):
+def passes(model, pace=Pace()):
     """Return the passes forward and backward on one batch, as a function."""
     x, y = a_batch(model.config.block_size)
-    return lambda: cross_entropy(model(x), y).backward()
+    logits_of = pace.of(model)
+    return lambda: cross_entropy(logits_of(x), y).backward()
 
 
-def training_step(model):
+def training_step(model, pace=Pace()):
     """Return one step as a function: passes and fused AdamW, without the clipping of train."""
-    forward_and_backward = passes(model)
+    forward_and_backward = passes(model, pace)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def step():
@@ -150,6 +152,11 @@ def interleaved(works, rounds):
         for name in list(works)[:: 1 if number % 2 == 0 else -1]:
             times[name].append(seconds_of(works[name]))
     return times
+
+
+def repeated(works, repeat):
+    """Let each work be done several times over."""
+    return {name: lambda work=work: [work() for _ in range(repeat)] for name, work in works.items()}
 
 
 def ratios(times, others):
@@ -181,6 +188,8 @@ def bench_speed(steps):
     )
     bench_step(SMALL, rounds=steps or 15, repeat=10 if steps is None else 1, aims=(0.85, 0.45))
     bench_step(LARGE, rounds=steps or 7, repeat=1, aims=(0.9, 0.65))
+    bench_paces(SMALL, rounds=steps or 15, repeat=10 if steps is None else 1)
+    bench_paces(LARGE, rounds=steps or 7, repeat=1)
     bench_writing(rounds=steps or 3, tokens=32 if steps is None else 2)
     bench_cache(rounds=steps or 3, tokens=256 if steps is None else 2)
     bench_memory(longest=8192 if steps is None else 512)
@@ -194,9 +203,7 @@ def bench_step(sizes, rounds, repeat, aims):
     peaks = {name: cost.peak_bytes(passes(model)) for name, model in models.items()}
     count = cost.operations(passes(models["07"]))
     steps = {name: training_step(model) for name, model in models.items()}
-    works = {
-        name: lambda step=step: [step() for _ in range(repeat)] for name, step in steps.items()
-    }
+    works = repeated(steps, repeat)
     a, b = torch.randn(2, 2048, 2048).unbind()
     works["product"] = lambda: a @ b
     times = interleaved(works, rounds)
@@ -212,6 +219,21 @@ def bench_step(sizes, rounds, repeat, aims):
         print_row(what, ratios(speeds, products), aim)
     for other in ("06", "torch.nn"):
         print_row(f"step {size}, peak memory: 07 / {other}", [peaks["07"] / peaks[other]])
+
+
+def bench_paces(sizes, rounds, repeat):
+    """A training step of 07 in 16 bits, and compiled where that works here."""
+    model = three_models(**sizes)["07"]
+    size = label({**sizes, "batch": BATCH})
+    paces = {"07": Pace(), "in bf16": Pace(bf16=True)}
+    paces["compiled"], said = choose(model, BATCH, compiled="on", bf16="off")
+    if not paces["compiled"].compiled:
+        print(f"step {size}: {said}", flush=True)
+        del paces["compiled"]
+    steps = {name: training_step(copy.deepcopy(model), pace) for name, pace in paces.items()}
+    times = interleaved(repeated(steps, repeat), rounds)
+    for name in list(paces)[1:]:
+        print_row(f"step {size}, time: {name} / 07", ratios(times[name], times["07"]))
 
 
 def bench_writing(rounds, tokens):
