@@ -72,9 +72,9 @@ def attend_after(layer, x, kept, past):
     kept[0, :, :, past:S], kept[1, :, :, past:S] = k, v
     k, v = kept[:, :, :, :S]  # (2, B, nh, S, hs) -> 2 times (B, nh, S, hs)
     mask = None  # one query stands last, and sees every key
-    if T > 1:  # is_causal would let the first query see the first key only, not `past` more
+    if past and T > 1:  # is_causal would let the first query see key 0 only, not `past` more
         mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(past)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=not past)
     return layer.proj(out.transpose(1, 2).flatten(2))  # (B, nh, T, hs) -> (B, T, C)
 
 

@@ -70,7 +70,7 @@ def try_compiled(model, batch_size, pace, only_if_faster):
 
 
 def seconds_of_passes(model, batch_size, pace):
-    """Time the passes forward and backward, and leave the model and all noise as they were."""
+    """Time the passes forward and backward. Gradients are gone then; all else is as it was."""
     weight, T = model.lm_head.weight, model.config.block_size
     idx = torch.zeros(batch_size, T, dtype=torch.long, device=weight.device)  # (B, T)
     compute = pace.of(model)

@@ -1,8 +1,11 @@
 """Several processes that train one model together, started by torchrun."""
 
+import gc
+import importlib
 import os
 import signal
 import sys
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,7 +37,8 @@ class Processes:
     def join(self, model):
         """Return a model whose backward pass averages the gradients over all processes.
 
-        They are averaged for as long as the returned model is kept.
+        They are averaged for as long as the returned model is kept. Do not keep it longer than the
+        processes are joined: it would keep their connections, and so may end this one in a crash.
         """
         if self.count == 1:
             return model
@@ -95,6 +99,7 @@ def started(device):
     def stop(number, frame):
         processes.told_to_stop = True
 
+    importlib.import_module("torch.distributed.nn")  # later, its defaults would keep the group
     distributed.init_process_group(CARRIERS[device.type])
     for name in STOPS:
         if hasattr(signal, name):  # Windows has no SIGHUP
@@ -106,7 +111,24 @@ def started(device):
             raise
         sys.exit(f"\nprocess {processes.rank}: another process is gone")
     finally:
-        distributed.destroy_process_group()
+        gc.collect()  # models that were joined hold the group
+        distributed.destroy_process_group()  # and so it ends its threads, before Python ends
+
+
+@contextmanager
+def unbroken():
+    """Let what is inside come to its end before Ctrl-C stops anything, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():  # no signal comes here
+        yield
+        return
+    came = []
+    handler = signal.signal(signal.SIGINT, lambda *given: came.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def launched():

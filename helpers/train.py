@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from helpers.checkpoint import read_checkpoint, save_checkpoint
 from helpers.fast_heads import FastMultiHeadAttention
 from helpers.pace import CHOICES, Pace, choose
 from helpers.probe import calm
-from helpers.processes import ALONE, is_stop, launched, started
+from helpers.processes import ALONE, is_stop, launched, started, unbroken
 from helpers.sample import generate
 from helpers.stories import START, Oracle
 from helpers.text import CharTokenizer, WordTokenizer, get_batch, load_corpus
@@ -121,7 +122,6 @@ def train(
     block_size = model.config.block_size
     require_fit(model, corpus)
     starts = corpus.starts(corpus.train, block_size)
-    out = writable(out) if out is not None and processes.first else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, fused=device.type in FUSED)
     generator = torch.Generator().manual_seed(seed)
     history = {"loss": [], "step": [], "train": [], "held_out": []}
@@ -129,6 +129,7 @@ def train(
         restore(resume, model, corpus.tokenizer, optimizer, generator, history)
         if processes.first:
             print(f"going on after step {len(history['loss'])} of {steps}", flush=True)
+    out = writable(out) if out is not None and processes.first else None
     drawn, noise = generator.get_state(), torch.get_rng_state()
     logits_of = pace.of(processes.join(model))
 
@@ -141,6 +142,7 @@ def train(
             return
         losses = [estimate_loss(model, corpus, part) for part in ("train", "held_out")]
         row = {"step": len(history["loss"]), "train": losses[0], "held_out": losses[1]}
+        require_finite(losses, row["step"])
         for name, number in row.items():
             history[name].append(number)
         if out is not None and history["loss"]:
@@ -164,22 +166,21 @@ def train(
             mean, stop = processes.agree(loss)
             if stop:
                 raise KeyboardInterrupt
-            if not mean.isfinite():
-                out = None  # the step before this one may have spoiled the weights
-                raise FloatingPointError(
-                    f"the loss is {mean.item()} at step {step}; lower the learning rate, and start "
-                    "again or go on from what was saved last"
-                )
+            require_finite([mean.item()], step)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), clip)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate * rate_at(step, steps, warmup)
-            optimizer.step()
-            history["loss"].append(mean.item())
-            drawn = generator.get_state()
+            with unbroken():  # no step counts by half
+                optimizer.step()
+                history["loss"].append(mean.item())
+                drawn = generator.get_state()
             if step % eval_every == 0 or step == steps:
                 measure()
+    except FloatingPointError:
+        out = None  # the step before may have spoiled the weights
+        raise
     except (KeyboardInterrupt, RuntimeError) as error:
         if not is_stop(error):
             raise
@@ -211,12 +212,28 @@ def require_fit(model, corpus):
             )
 
 
+def require_finite(losses, step):
+    """Require losses that are numbers, else raise FloatingPointError."""
+    for loss in losses:
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} at step {step}; lower the learning rate, and start again or "
+                "go on from what was saved last"
+            )
+
+
 def writable(out):
-    """Return the path of a file that can be written, making its folder; ValueError for a folder."""
+    """Return the path of a file, having made its folder; ValueError where none can be written."""
     out = Path(out)
     if out.is_dir():
         raise ValueError(f"out = {out.name!r} is a folder; pass the name of a file in it")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        raise ValueError(
+            f"out = {str(out)!r} cannot be written ({error.strerror}); pass another place"
+        ) from None
     return out
 
 
@@ -330,10 +347,9 @@ def run(given, device, processes):
         pace=pace,
     )
     if processes.count > 1 and len(history["loss"]) < given.steps:
-        again = f"to go on from what was saved last, add --resume {given.out}"
         sys.exit(
-            f"\nprocess {processes.rank}: the run was told to stop, or another process is gone; "
-            f"{again if history['loss'] else 'nothing was learned yet, so start again'}"
+            f"\nprocess {processes.rank}: the run was told to stop, or another process is gone; go "
+            f"on with --resume {given.out}, or start again where this run has not written it yet"
         )
     if not processes.first or not history["loss"]:
         return
@@ -357,8 +373,13 @@ def new_model(config, seed, resume=None):
         attention = MultiHeadAttention  # as many weights were trained as the file names
     model = Transformer(config, attention)
     torch.manual_seed(seed)
-    model.load_state_dict(Transformer(config).state_dict())
+    model.load_state_dict(Transformer(config, with_small_masks).state_dict())
     return model
+
+
+def with_small_masks(n_embd, n_head, block_size, dropout):
+    """Make 06's attention for a single position, which draws the same weights."""
+    return MultiHeadAttention(n_embd, n_head, 1, dropout)
 
 
 def weights_trained(state):

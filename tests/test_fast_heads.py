@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers import probe
+from helpers import cost, probe
 from helpers.checkpoint import load_checkpoint, save_checkpoint
 from helpers.fast_heads import FastMultiHeadAttention, KVCache
 from helpers.sample import can_cache, generate
@@ -260,8 +260,10 @@ def test_a_width_that_does_not_split_among_the_heads_is_refused():
     ],
 )
 def test_other_input_is_refused(x, error, said):
-    with pytest.raises(error, match=said):
-        FastMultiHeadAttention(C, NH, BLOCK)(x)
+    layer = FastMultiHeadAttention(C, NH, BLOCK)
+    for look in (layer, layer.weights_of):
+        with pytest.raises(error, match=said):
+            look(x)
 
 
 @pytest.mark.slow
@@ -303,6 +305,15 @@ def test_however_a_text_is_cut_the_cache_gives_the_logits_of_the_whole(cuts, end
         logits = cache.read_on(idx[:, start:stop])
         assert cache.length == stop
         torch.testing.assert_close(logits, slow(idx)[:, start:stop], **CLOSE)
+
+
+def test_reading_a_prompt_takes_memory_that_grows_with_it_and_not_with_its_square():
+    config = TransformerConfig(**{**SIZES, "block_size": 1024, "n_layer": 1})
+    model = Transformer(config, FastMultiHeadAttention).eval()
+    half, whole = (
+        cost.peak_bytes(KVCache(model).read_on, some_ids(length, 1)) for length in (512, 1024)
+    )
+    assert half < whole < 2.1 * half
 
 
 def test_a_text_read_token_by_token_fills_the_cache_to_the_last_place():
@@ -418,6 +429,13 @@ class LastTwo(FastMultiHeadAttention):
         return super().forward(x) if x.shape[1] < 3 else 0 * x
 
 
+class Backwards(nn.Sequential):
+    def forward(self, x):
+        for block in reversed(self):
+            x = block(x)
+        return x
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -427,6 +445,17 @@ class LastTwo(FastMultiHeadAttention):
         lambda fast: setattr(fast.blocks[3], "forward", lambda x: x.flip(-1)),
         lambda fast: setattr(fast.blocks[3].attention, "__class__", LastTwo),
         lambda fast: setattr(fast.blocks[3], "__class__", type("Other", (Block,), {})),
+        lambda fast: fast.register_forward_hook(lambda model, given, out: out.flip(-1)),
+        lambda fast: fast.blocks.register_forward_hook(lambda blocks, given, out: out.flip(-1)),
+        lambda fast: fast.dropout.register_forward_hook(lambda layer, given, out: out.flip(-1)),
+        lambda fast: setattr(fast, "dropout", nn.Tanh()),
+        lambda fast: fast.embed.posemb.register_forward_hook(lambda layer, given, out: 2 * out),
+        lambda fast: setattr(fast, "embed", nn.Sequential(fast.embed.tokemb)),
+        lambda fast: setattr(fast, "blocks", Backwards(*fast.blocks)),
+        lambda fast: setattr(fast.blocks[3].attention, "dropout", nn.Tanh()),
+        lambda fast: fast.blocks[3].attention.dropout.register_forward_hook(
+            lambda layer, given, out: out.flip(-1)
+        ),
     ],
 )
 def test_a_model_that_was_changed_writes_as_changed(change):

@@ -92,7 +92,9 @@ def test_on_a_gpu_it_is_compiled_where_that_pays_and_in_bf16(monkeypatch, second
     model = SimpleNamespace(lm_head=SimpleNamespace(weight=weight))
     took = {True: seconds, False: 1.0}
     monkeypatch.setattr(pace, "seconds_of_passes", lambda model, B, pace: took[pace.compiled])
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation
+    )
     chosen, said = choose(model, 6)
     assert chosen == Pace(compiled=compiled, bf16=True)
     assert said.startswith("training on cuda with products in bf16, ")

@@ -1,12 +1,16 @@
 """train: losses that fall, runs that can be stopped and gone on with."""
 
 import math
+import signal
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from helpers import plots, train
+from helpers import plots, qkv_head, train
 from helpers.checkpoint import load_checkpoint, read_checkpoint
 from helpers.fast_heads import FastMultiHeadAttention
 from helpers.text import CharTokenizer, Corpus
@@ -149,6 +153,35 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, dropout)
     same_weights(again, whole_model)
 
 
+@pytest.mark.parametrize("step", [1, 3, 8])
+def test_ctrl_c_in_an_update_waits_until_the_step_counts(tmp_path, step):
+    settings = {"steps": 9, "eval_every": 4, **SETTINGS}
+    whole_model, model, out = a_model(), a_model(), tmp_path / "m.pt"
+    whole, updates = train.train(whole_model, CORPUS, **settings), []
+
+    def press(optimizer, given, named):
+        updates.append(1)
+        if len(updates) == step:
+            signal.raise_signal(signal.SIGINT)
+
+    hook = register_optimizer_step_post_hook(press)
+    try:
+        stopped = train.train(model, CORPUS, out=out, **settings)
+    finally:
+        hook.remove()
+    assert len(stopped["loss"]) == step
+    again = a_model()
+    assert train.train(again, CORPUS, resume=out, **settings) == whole
+    same_weights(again, whole_model)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_training_outside_the_main_thread_needs_no_signals():
+    with ThreadPoolExecutor() as pool:
+        history = pool.submit(train.train, a_model(), CORPUS, steps=2, **SETTINGS).result()
+    assert len(history["loss"]) == 2
+
+
 def test_the_best_state_is_kept_beside_the_last(tmp_path):
     losses = iter([9.0, 3.0, 9.0, 1.0, 9.0, 2.0, 7.0, 8.0])  # train and held out, by turns
     with pytest.MonkeyPatch.context() as patched:
@@ -188,6 +221,25 @@ def test_a_loss_that_is_no_number_stops_the_run_and_says_where(tmp_path):
     assert all(weight.isfinite().all() for weight in saved["weights"].values())
 
 
+def test_weights_that_an_update_spoiled_are_not_saved(tmp_path):
+    model, out, updates = a_model(), tmp_path / "m.pt", []
+
+    def spoil(optimizer, given, named):
+        updates.append(1)
+        if len(updates) == 4:  # just before a measurement
+            model.lm_head.weight.data[0, 0] = float("nan")
+
+    hook = register_optimizer_step_post_hook(spoil)
+    try:
+        with pytest.raises(FloatingPointError, match="nan at step 4"):
+            train.train(model, CORPUS, steps=20, eval_every=2, out=out, **SETTINGS)
+    finally:
+        hook.remove()
+    saved = read_checkpoint(out)
+    assert len(saved["history"]["loss"]) == 2
+    assert all(weight.isfinite().all() for weight in saved["weights"].values())
+
+
 def test_gradients_are_clipped():
     model, before = a_model(), a_model()
     train.train(model, CORPUS, steps=1, clip=1e-12, learning_rate=1.0, warmup=1)
@@ -207,7 +259,10 @@ def test_only_a_training_of_the_same_model_can_be_gone_on_with(tmp_path):
         train.train(a_model(), CORPUS, steps=2, resume=tmp_path / "none.pt", **SETTINGS)
 
 
-def test_what_cannot_be_trained_or_saved_is_refused_before_anything_is_lost(tmp_path):
+def test_what_cannot_be_trained_or_saved_is_refused_before_anything_is_lost(tmp_path, monkeypatch):
+    def closed(**named):
+        raise PermissionError(13, "closed")
+
     out = tmp_path / "new folder" / "m.pt"
     train.train(a_model(), CORPUS, steps=2, out=out, **SETTINGS)
     good = out.read_bytes()
@@ -218,6 +273,15 @@ def test_what_cannot_be_trained_or_saved_is_refused_before_anything_is_lost(tmp_
         train.train(a_model(vocab_size=7), CORPUS, steps=2, out=out, **SETTINGS)
     with pytest.raises(ValueError, match="is a folder"):
         train.train(a_model(), CORPUS, steps=2, out=tmp_path, **SETTINGS)
+    with pytest.raises(ValueError, match=r"out = '.*x\.pt' cannot be written"):
+        train.train(a_model(), CORPUS, steps=2, out=out / "x.pt", **SETTINGS)
+    monkeypatch.setattr(tempfile, "TemporaryFile", closed)
+    with pytest.raises(ValueError, match=r"m\.pt' cannot be written \(closed\)"):
+        train.train(a_model(), CORPUS, steps=2, out=out, **SETTINGS)
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError):
+        train.train(a_model(), CORPUS, steps=2, out=tmp_path / "n" / "m.pt", resume="none.pt")
+    assert not (tmp_path / "n").exists()
     other = Corpus(CharTokenizer("vwxyz"), IDS, IDS)
     with pytest.raises(ValueError, match=r"m\.pt knows other tokens"):
         train.train(a_model(), other, steps=4, out=out, resume=out, **SETTINGS)
@@ -322,6 +386,25 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(command, monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match="there is no device 'cuda' here; pass --device cpu"):
         command("--steps", "2", "--device", "cuda")
+
+
+@pytest.mark.parametrize(("together", "kind"), [(False, "mps"), (True, "cpu")])
+def test_the_gpu_of_apple_is_left_out_where_it_would_have_to_be_shared(monkeypatch, together, kind):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(train, "launched", lambda: together)
+    assert train.pick_device().type == kind
+
+
+def test_a_new_model_has_the_first_weights_of_06_and_makes_no_masks(monkeypatch):
+    config, masks = a_model().config, []
+    torch.manual_seed(3)
+    slow = Transformer(config)
+    monkeypatch.setattr(
+        qkv_head, "causal_mask", lambda T: masks.append(T) or torch.ones(T, T, dtype=torch.bool)
+    )
+    same_weights(train.new_model(config, seed=3), slow)
+    assert set(masks) == {1}
 
 
 def test_a_seed_that_is_too_long_is_refused_in_one_line(command):
