@@ -28,17 +28,22 @@ def save_checkpoint(path, model, tokenizer, **state):
         **state,
     }
     path = Path(path)
-    unfinished = path.with_name(path.name + ".part")
+    unfinished = unfinished_beside(path)
     try:
         torch.save(parts, unfinished)
         os.replace(unfinished, path)
     except RuntimeError as error:  # so torch says that a disk is full, or a folder closed
         raise OSError(
-            f"{path} could not be written ({str(error).splitlines()[0]}); pass another place to "
-            "save to, or make room"
-        ) from None
+            f"{path} could not be written ({str(error).partition(chr(10))[0]}); pass another place "
+            "to save to, or make room"
+        ) from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def unfinished_beside(path):
+    """Name the file that is written first, and then takes the place of a checkpoint."""
+    return path.with_name(f"{path.name}.part")
 
 
 def read_checkpoint(path):
@@ -71,9 +76,13 @@ def load_checkpoint(path=CHECKPOINT, attention=MultiHeadAttention):
     """
     parts = read_checkpoint(path)
     try:
-        model = Transformer(TransformerConfig(**parts["config"]), attention)
-        model.load_state_dict(parts["weights"])
+        config = TransformerConfig(**parts["config"])
         tokenizer = TOKENIZERS[parts["tokenizer"]].of(parts["vocabulary"])
-    except (TypeError, RuntimeError, KeyError):  # other names, or other sizes, than ours
+    except (TypeError, KeyError):  # other names than ours
         raise ValueError(refused(path)) from None
+    model = Transformer(config, attention)
+    try:
+        model.load_state_dict(parts["weights"])
+    except RuntimeError as error:  # other names or sizes than the model's
+        raise ValueError(refused(path)) from error
     return model.eval(), tokenizer

@@ -13,10 +13,10 @@ def sizes(**named):
 
 
 def positive(**named):
-    """Require numbers above 0, else raise ValueError."""
+    """Require finite numbers above 0, else raise ValueError."""
     for name, number in named.items():
         if not 0 < number < float("inf"):
-            raise ValueError(f"{name} = {number!r} is not above 0; pass a positive number")
+            raise ValueError(f"{name} = {number!r} is no finite number above 0; pass one")
 
 
 def rate(**named):

@@ -95,7 +95,7 @@ class KVCache:
         expect.sizes(batch_size=batch_size)
         config = model.config
         heads = config.n_head, config.block_size, config.n_embd // config.n_head
-        sizes = config.n_layer, 2, batch_size, *heads
+        sizes = len(model.blocks), 2, batch_size, *heads
         self.kept = model.embed.tokemb.weight.new_empty(sizes)
         self.model, self.length = model, 0
 

@@ -118,11 +118,11 @@ def started(device):
 @contextmanager
 def unbroken():
     """Let what is inside come to its end before Ctrl-C stops anything, in the main thread."""
-    if threading.current_thread() is not threading.main_thread():  # no signal comes here
-        yield
+    handler, came = signal.getsignal(signal.SIGINT), []
+    if threading.current_thread() is not threading.main_thread() or handler is None:
+        yield  # no signal comes here, or it is not Python that takes it
         return
-    came = []
-    handler = signal.signal(signal.SIGINT, lambda *given: came.append(given))
+    signal.signal(signal.SIGINT, lambda *given: came.append(given))
     try:
         yield
     finally:

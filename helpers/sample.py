@@ -176,8 +176,11 @@ def main():
 def write(given):
     """Print a text as the command says, token by token."""
     expect.seeds(seed=given.seed)
+    expect.sizes(tokens=given.tokens)
+    expect.draws(given.temperature, given.top_k, given.top_p)
     model, tokenizer = load_checkpoint(given.checkpoint, FastMultiHeadAttention)
     start = START if START in tokenizer.ids else ""
+    tokenizer.encode(given.prompt)  # an unknown token is counted from its own beginning
     idx = tokenizer.encode(start + given.prompt or tokenizer.vocabulary[0])[None]  # (1, T)
     choices = {"temperature": given.temperature, "top_k": given.top_k, "top_p": given.top_p}
     generator = torch.Generator().manual_seed(given.seed)

@@ -122,12 +122,11 @@ class CharTokenizer:
     def encode(self, text):
         """Turn a text into ids, a tensor of shape (T,). Raises ValueError naming unknown tokens."""
         tokens = self.split(text)
-        unknown = set(tokens) - self.ids.keys()
+        unknown = list(dict.fromkeys(token for token in tokens if token not in self.ids))
         if unknown:
-            place = next(place for place, token in enumerate(tokens) if token in unknown)
             raise ValueError(
-                f"the vocabulary lacks {sorted(unknown)}, the first of them at token {place}; "
-                "use others, or make a tokenizer from a text with them"
+                f"the vocabulary lacks {unknown}, the first of them at token "
+                f"{tokens.index(unknown[0])}; use others, or make a tokenizer from a text with them"
             )
         return torch.tensor([self.ids[token] for token in tokens], dtype=torch.long)
 

@@ -3,7 +3,6 @@
 import argparse
 import math
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from helpers import expect
-from helpers.checkpoint import read_checkpoint, save_checkpoint
+from helpers.checkpoint import read_checkpoint, save_checkpoint, unfinished_beside
 from helpers.fast_heads import FastMultiHeadAttention
 from helpers.pace import CHOICES, Pace, choose
 from helpers.probe import calm
@@ -125,12 +124,15 @@ def train(
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, fused=device.type in FUSED)
     generator = torch.Generator().manual_seed(seed)
     history = {"loss": [], "step": [], "train": [], "held_out": []}
+    begun = None
     if resume is not None:
-        restore(resume, model, corpus.tokenizer, optimizer, generator, history)
+        begun = read_run(resume, model, corpus.tokenizer, optimizer, steps)
+    out = writable(out) if out is not None and processes.first else None
+    if begun is not None:
+        restore(begun, model, optimizer, generator, history)
         if processes.first:
             print(f"going on after step {len(history['loss'])} of {steps}", flush=True)
-    out = writable(out) if out is not None and processes.first else None
-    drawn, noise = generator.get_state(), torch.get_rng_state()
+    drawn = generator.get_state()
     logits_of = pace.of(processes.join(model))
 
     def save(path):
@@ -153,45 +155,47 @@ def train(
             watch(history)
 
     model.train()
-    try:
-        done = len(history["loss"])
-        if history["step"][-1:] != [done] and (done % eval_every == 0 or done == steps):
-            measure()
-        ahead = range(len(history["loss"]) + 1, steps + 1)
-        for step in tqdm(ahead, "training", leave=False, disable=not processes.first):
-            batch = get_batch(corpus.train, block_size, batch_size, generator, starts)
-            x, y = (processes.rows(part).to(device) for part in batch)
-            processes.seed_noise(seed, step)
-            loss = cross_entropy(logits_of(x), y)
-            mean, stop = processes.agree(loss)
-            if stop:
-                raise KeyboardInterrupt
-            require_finite([mean.item()], step)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate * rate_at(step, steps, warmup)
-            with unbroken():  # no step counts by half
-                optimizer.step()
-                history["loss"].append(mean.item())
-                drawn = generator.get_state()
-            if step % eval_every == 0 or step == steps:
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(gpus):  # the caller's own noise stays as it is
+        try:
+            done = len(history["loss"])
+            if history["step"][-1:] != [done] and (done % eval_every == 0 or done == steps):
                 measure()
-    except FloatingPointError:
-        out = None  # the step before may have spoiled the weights
-        raise
-    except (KeyboardInterrupt, RuntimeError) as error:
-        if not is_stop(error):
+            ahead = range(len(history["loss"]) + 1, steps + 1)
+            for step in tqdm(ahead, "training", leave=False, disable=not processes.first):
+                batch = get_batch(corpus.train, block_size, batch_size, generator, starts)
+                x, y = (processes.rows(part).to(device) for part in batch)
+                processes.seed_noise(seed, step)
+                loss = cross_entropy(logits_of(x), y)
+                mean, stop = processes.agree(loss)
+                if stop:
+                    raise KeyboardInterrupt
+                require_finite([mean.item()], step)
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate * rate_at(step, steps, warmup)
+                with unbroken():  # no step counts by half
+                    optimizer.step()
+                    history["loss"].append(mean.item())
+                    drawn = generator.get_state()
+                if step % eval_every == 0 or step == steps:
+                    measure()
+        except FloatingPointError:
+            out = None  # the step before may have spoiled the weights
             raise
-        kept = "what was learned is kept" if history["loss"] else "nothing was learned yet"
-        if processes.first:
-            print(f"stopped after {len(history['loss'])} of {steps} steps; {kept}", flush=True)
-    finally:
-        torch.set_rng_state(noise)  # the caller's own
-        model.eval()
-        if out is not None and history["loss"]:
-            save(out)
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not is_stop(error):
+                raise
+            kept = "what was learned is kept" if history["loss"] else "nothing was learned yet"
+            if processes.first:
+                print(f"stopped after {len(history['loss'])} of {steps} steps; {kept}", flush=True)
+        finally:
+            model.eval()
+            logits_of = None  # an error keeps this frame, which must not keep processes joined
+            if out is not None and history["loss"]:
+                save(out)
     return history
 
 
@@ -223,18 +227,37 @@ def require_finite(losses, step):
 
 
 def writable(out):
-    """Return the path of a file, having made its folder; ValueError where none can be written."""
+    """Return the path of a file, having made its folder.
+
+    Raises ValueError where none can be written, or one would be lost that is no checkpoint.
+    """
     out = Path(out)
-    if out.is_dir():
-        raise ValueError(f"out = {out.name!r} is a folder; pass the name of a file in it")
+    unfinished = unfinished_beside(best_beside(out))  # the longest of all names
     try:
+        if out.is_dir():
+            raise ValueError(f"out = {out.name!r} is a folder; pass the name of a file in it")
+        for file in (out, best_beside(out)):
+            if file.exists() and not is_checkpoint(file):
+                raise ValueError(
+                    f"{file.name!r} is there and no checkpoint, and would be lost; pass another out"
+                )
         out.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out.parent).close()
+        unfinished.touch()
+        unfinished.unlink()
     except OSError as error:
         raise ValueError(
-            f"out = {str(out)!r} cannot be written ({error.strerror}); pass another place"
+            f"out = {str(out)!r} cannot be written ({error}); pass another place"
         ) from None
     return out
+
+
+def is_checkpoint(path):
+    """Tell whether a file is a whole checkpoint."""
+    try:
+        read_checkpoint(path)
+    except ValueError:
+        return False
+    return True
 
 
 def best_beside(path):
@@ -243,14 +266,15 @@ def best_beside(path):
     return path.with_name(f"{path.stem}_best{path.suffix}")
 
 
-def restore(path, model, tokenizer, optimizer, generator, history):
-    """Put a training run back to where a checkpoint was written."""
+def read_run(path, model, tokenizer, optimizer, steps):
+    """Read the parts of a checkpoint that this run can go on with, else raise ValueError."""
     parts = read_checkpoint(path)
     if not {"optimizer", "history", "batches"} <= parts.keys():
         raise ValueError(f"{Path(path).name} holds a model but no training to go on with")
     if parts["config"] != asdict(model.config):
         raise ValueError(
-            f"{Path(path).name} is of a model with {parts['config']}; make one like it"
+            f"{Path(path).name} is of a model with {parts['config']}; make one like it, for the "
+            "same text"
         )
     if parts["vocabulary"] != tokenizer.vocabulary:
         raise ValueError(f"{Path(path).name} knows other tokens; go on with the text it came from")
@@ -259,6 +283,17 @@ def restore(path, model, tokenizer, optimizer, generator, history):
             f"{Path(path).name} was trained with the other attention; make the model with "
             "attention=MultiHeadAttention where it was, else with FastMultiHeadAttention"
         )
+    done = len(parts["history"]["loss"])
+    if done > steps:
+        raise ValueError(
+            f"{Path(path).name} has {done} steps behind it; steps = {steps} counts them too, so "
+            "pass more"
+        )
+    return parts
+
+
+def restore(parts, model, optimizer, generator, history):
+    """Put a training run back to where a checkpoint was written."""
     model.load_state_dict(parts["weights"])
     optimizer.load_state_dict(parts["optimizer"])
     generator.set_state(parts["batches"])
@@ -290,7 +325,7 @@ def main():
     add("--n_embd", type=int, default=SIZES["n_embd"], help="at each position (%(default)s)")
     add("--block_size", type=int, default=SIZES["block_size"], help="longest window (%(default)s)")
     add("--dropout", type=float, default=0.0, help="(%(default)s)")
-    add("--steps", type=int, default=600, help="(%(default)s)")
+    add("--steps", type=int, default=600, help="in all, those before a stop too (%(default)s)")
     add("--batch_size", type=int, default=32, help="windows in each step (%(default)s)")
     add(
         "--learning_rate",
@@ -303,15 +338,18 @@ def main():
     add("--device", choices=DEVICES, default="auto", help="auto: the best that is there")
     add("--compile", choices=CHOICES, default="auto", help="auto: on CUDA, where it pays")
     add("--bf16", choices=CHOICES, default="auto", help="auto: on CUDA, where the GPU has it")
-    add("--out", type=Path, default=Path("model.pt"), help="the file to save to (%(default)s)")
-    add("--resume", type=Path, help="a saved file to go on from")
+    add("--out", type=Path, help="the file to save to (model.pt, or that of --resume)")
+    add("--resume", type=Path, help="a saved file to go on from; add it to the same command")
     given = parser.parse_args()
+    given.out = given.out or given.resume or Path("model.pt")
     try:
         device = pick_device(given.device)
         with started(device) as processes:
             run(given, device, processes)
     except (ValueError, OSError, FloatingPointError) as error:
         sys.exit(f"helpers.train: {error}")
+    except KeyboardInterrupt:
+        sys.exit("helpers.train: stopped")
 
 
 def run(given, device, processes):
@@ -349,7 +387,8 @@ def run(given, device, processes):
     if processes.count > 1 and len(history["loss"]) < given.steps:
         sys.exit(
             f"\nprocess {processes.rank}: the run was told to stop, or another process is gone; go "
-            f"on with --resume {given.out}, or start again where this run has not written it yet"
+            f"on by the same command with --resume {given.out}, or start again where this run has "
+            "not written it yet"
         )
     if not processes.first or not history["loss"]:
         return
@@ -362,6 +401,8 @@ def run(given, device, processes):
     print(f"saved to {given.out}", end="")
     best = best_beside(given.out)
     print(f", and as it was when the held-out loss was lowest to {best}" if best.is_file() else "")
+    if len(history["loss"]) < given.steps:
+        print(f"to go on, run the same command with --resume {given.out}")
 
 
 def new_model(config, seed, resume=None):

@@ -53,6 +53,7 @@ def test_good_input_passes(check):
         (lambda: expect.positive(base=0), ValueError, ["base = 0", "above 0"]),
         (lambda: expect.positive(base=-2.5), ValueError, ["base = -2.5", "above 0"]),
         (lambda: expect.positive(base=float("nan")), ValueError, ["base = nan"]),
+        (lambda: expect.positive(base=float("inf")), ValueError, ["base = inf", "finite"]),
         (lambda: expect.seeds(seed=10**18), ValueError, [f"seed = {10**18}", "18 digits"]),
         (lambda: expect.seeds(seed=0.5), ValueError, ["seed = 0.5", "whole number"]),
         (lambda: expect.rate(dropout=1.0), ValueError, ["dropout = 1.0", "from 0 up to"]),

@@ -557,3 +557,15 @@ def test_a_control_that_there_is_not_is_refused_and_the_picture_is_that_of_the_s
     with pytest.raises(Exception, match="selection"):
         explorer.set(T=9, n_head=5)
     assert explorer.sentence.startswith("T = 9, n_head = 4")
+
+
+@pytest.mark.parametrize("T", [4, 64, 128])
+def test_a_frame_leaves_what_it_frames_to_be_seen(T):
+    matrix, seen = np.zeros((T, T)), []
+    matrix[-1] = 1
+    picture = canvas.Canvas([(2.0, {"cells": (canvas.Cells(), 2.0)})])
+    for frame in (None, (T - 1, 0, 1, T)):
+        picture.draw({"cells": {"matrix": matrix, "frame": frame}})
+        red, green, blue = np.moveaxis(pixels_of(picture).astype(int), -1, 0)
+        seen.append(((red < 30) & (green < 70) & (blue > 80)).sum())  # the blue of weight 1
+    assert seen[1] > 0.4 * seen[0] > 50

@@ -307,6 +307,13 @@ def test_however_a_text_is_cut_the_cache_gives_the_logits_of_the_whole(cuts, end
         torch.testing.assert_close(logits, slow(idx)[:, start:stop], **CLOSE)
 
 
+def test_a_cache_asks_only_for_the_blocks_that_there_are_and_any_head():
+    fast = two_models()[1]
+    fast.blocks, fast.lm_head = fast.blocks[:2], nn.Identity()
+    assert can_cache(fast.eval())
+    torch.testing.assert_close(KVCache(fast, B).read_on(some_ids()), fast(some_ids()), **CLOSE)
+
+
 def test_reading_a_prompt_takes_memory_that_grows_with_it_and_not_with_its_square():
     config = TransformerConfig(**{**SIZES, "block_size": 1024, "n_layer": 1})
     model = Transformer(config, FastMultiHeadAttention).eval()

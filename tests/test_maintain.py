@@ -95,6 +95,7 @@ def test_only_models_that_agree_are_measured(changed):
     models = speed.three_models(**TINY)
     speed.require_same(models)
     assert all(weight.grad is None for model in models.values() for weight in model.parameters())
+    assert not any(model.training for model in speed.three_writers(**TINY).values())
     with torch.no_grad():
         models[changed].lm_head.weight[3, 4] += 0.1
     with pytest.raises(AssertionError):

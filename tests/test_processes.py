@@ -16,7 +16,7 @@ from torch import distributed, nn
 import helpers
 from helpers import train
 from helpers.checkpoint import load_checkpoint, read_checkpoint
-from helpers.processes import ALONE, Processes, is_stop, started
+from helpers.processes import ALONE, Processes, is_stop, started, unbroken
 from helpers.text import get_batch, load_corpus
 from helpers.transformer import Transformer, TransformerConfig
 
@@ -86,6 +86,22 @@ with started(torch.device("cpu")) as processes:
     threads = psutil.Process().num_threads()
 # those that carried numbers are gone; where they outlive Python, it crashes now and then
 assert psutil.Process().num_threads() < threads
+"""
+
+SPOILED = """
+import psutil
+import torch
+from helpers import train
+from helpers.processes import started
+from tests.test_processes import CORPUS, a_model
+
+try:
+    with started(torch.device("cpu")) as processes:
+        threads = psutil.Process().num_threads()
+        train.train(a_model(), CORPUS, 9, batch_size=8, learning_rate=1e30, processes=processes)
+except FloatingPointError as error:
+    assert psutil.Process().num_threads() < threads
+    print("spoiled", flush=True)
 """
 
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
@@ -215,6 +231,32 @@ def test_a_process_that_is_not_the_first_writes_and_prints_nothing(tmp_path, cap
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("presses", [0, 1, 2])
+def test_what_is_unbroken_comes_to_its_end_before_a_handler_is_called(presses):
+    calls = []
+
+    def handler(number, frame):
+        calls.append("handled")
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with unbroken():
+            for _ in range(presses):
+                signal.raise_signal(signal.SIGINT)
+            calls.append("done")
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert calls == ["done", *["handled"] * (presses > 0)]
+
+
+def test_where_another_program_takes_the_signals_they_are_left_to_it(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(signal, "signal", pytest.fail)
+    with unbroken():
+        pass
+
+
 def test_told_to_stop_it_stops_at_the_next_step_and_saves(tmp_path, capsys):
     processes, out = Processes(), tmp_path / "m.pt"
 
@@ -261,6 +303,15 @@ def test_gradients_are_those_of_the_whole_batch(tmp_path):
     script.write_text(GRADIENTS, encoding="utf-8")
     status, _, errors = run(*TOGETHER, str(script))
     assert status == 0, errors
+
+
+@pytest.mark.slow
+def test_an_error_keeps_no_connections(tmp_path):
+    script = tmp_path / "spoiled.py"
+    script.write_text(SPOILED, encoding="utf-8")
+    status, printed, errors = run(*TOGETHER, str(script))
+    assert status == 0, errors
+    assert printed.splitlines() == ["spoiled"] * 2
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers import sample
 from helpers.checkpoint import load_checkpoint
 from helpers.sample import generate, next_token, stream
 from helpers.stories import START
@@ -235,6 +236,23 @@ def test_two_runs_of_the_command_write_the_same_text():
     assert runs[0].stdout.startswith("One ")
     assert len(runs[0].stdout) > len("One ") + 5
     assert runs[0].stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--tokens -1", "tokens = -1 is no size"),
+        ("--top_p 2", r"top_p = 2\.0; pass"),
+        ("--temperature -1", r"temperature = -1\.0; pass"),
+        (f"--seed {10**20}", "is no seed"),
+        ("--prompt zebra", r"lacks \['zebra'\], the first of them at token 0"),
+    ],
+)
+def test_the_command_refuses_in_one_line_before_it_writes(options, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["sample", "--prompt", "One", *options.split()])
+    with pytest.raises(SystemExit, match=f"^helpers.sample: .*{said}"):
+        sample.main()
+    assert capsys.readouterr().out == ""
 
 
 def test_a_stream_yields_what_generate_returns_token_by_token():

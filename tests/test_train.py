@@ -2,8 +2,8 @@
 
 import math
 import signal
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -260,7 +260,7 @@ def test_only_a_training_of_the_same_model_can_be_gone_on_with(tmp_path):
 
 
 def test_what_cannot_be_trained_or_saved_is_refused_before_anything_is_lost(tmp_path, monkeypatch):
-    def closed(**named):
+    def closed(path):
         raise PermissionError(13, "closed")
 
     out = tmp_path / "new folder" / "m.pt"
@@ -275,8 +275,13 @@ def test_what_cannot_be_trained_or_saved_is_refused_before_anything_is_lost(tmp_
         train.train(a_model(), CORPUS, steps=2, out=tmp_path, **SETTINGS)
     with pytest.raises(ValueError, match=r"out = '.*x\.pt' cannot be written"):
         train.train(a_model(), CORPUS, steps=2, out=out / "x.pt", **SETTINGS)
-    monkeypatch.setattr(tempfile, "TemporaryFile", closed)
-    with pytest.raises(ValueError, match=r"m\.pt' cannot be written \(closed\)"):
+    own = tmp_path / "own.txt"
+    own.write_text("all that I ever wrote", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"'own\.txt' is there and no checkpoint"):
+        train.train(a_model(), CORPUS, steps=2, out=own, **SETTINGS)
+    assert own.read_text(encoding="utf-8") == "all that I ever wrote"
+    monkeypatch.setattr(Path, "touch", closed)
+    with pytest.raises(ValueError, match=r"m\.pt' cannot be written \(.*closed\)"):
         train.train(a_model(), CORPUS, steps=2, out=out, **SETTINGS)
     monkeypatch.undo()
     with pytest.raises(FileNotFoundError):
@@ -350,6 +355,7 @@ def command(tmp_path, monkeypatch):
         train.main()
         return out
 
+    run.options = COMMAND.format(text).split()[1:]
     return run
 
 
@@ -362,6 +368,44 @@ def test_the_command_trains_saves_resumes_and_prints_a_sample(command, capsys):
     assert tokenizer.vocabulary == [" ", " one", " two", ",", "one"]
     assert (model.config.block_size, model.config.n_embd, model.config.n_layer) == (6, 8, 1)
     assert len(read_checkpoint(out)["history"]["loss"]) == 3
+
+
+def test_going_on_with_fewer_steps_than_there_were_is_refused(command):
+    out = command("--steps", "4")
+    with pytest.raises(SystemExit, match=r"own\.pt has 4 steps behind it; steps = 3 counts them"):
+        command("--steps", "3", "--resume", str(out))
+
+
+def test_a_run_goes_on_into_its_own_file_unless_another_is_named(command, monkeypatch, capsys):
+    out = command("--steps", "2")
+    monkeypatch.setattr(
+        "sys.argv", ["train", *command.options, "--steps", "3", "--resume", str(out)]
+    )
+    train.main()
+    assert f"saved to {out}," in capsys.readouterr().out
+    assert len(read_checkpoint(out)["history"]["loss"]) == 3
+
+
+def test_the_command_says_how_to_go_on_when_it_was_stopped(command, monkeypatch, capsys):
+    compute, calls = train.cross_entropy, []
+
+    def interrupt(*given):
+        calls.append(torch.is_grad_enabled())
+        if sum(calls) == 3:
+            raise KeyboardInterrupt
+        return compute(*given)
+
+    monkeypatch.setattr(train, "cross_entropy", interrupt)
+    out = command("--steps", "9")
+    said = f"to go on, run the same command with --resume {out}\n"
+    assert capsys.readouterr().out.endswith(said)
+    monkeypatch.setattr(train, "pick_device", lambda name: interrupt_at_once())
+    with pytest.raises(SystemExit, match="stopped"):
+        command("--steps", "9")
+
+
+def interrupt_at_once():
+    raise KeyboardInterrupt
 
 
 def test_the_command_names_no_file_that_it_did_not_write(command, monkeypatch, capsys):
