@@ -33,9 +33,9 @@ def save_checkpoint(path, model, tokenizer, **state):
         torch.save(parts, unfinished)
         os.replace(unfinished, path)
     except RuntimeError as error:  # so torch says that a disk is full, or a folder closed
+        reason, *_ = str(error).split("\n")
         raise OSError(
-            f"{path} could not be written ({str(error).partition(chr(10))[0]}); pass another place "
-            "to save to, or make room"
+            f"{path} could not be written ({reason}); pass another place to save to, or make room"
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)

@@ -20,10 +20,11 @@ def test_outputs_hold_on_other_processors_and_numbers_of_threads(
     stems = [path.stem for path in PATHS]
     if threads != "1":  # beside other tests, the longest ones would crawl
         stems = [stem for stem in stems if stem not in LONG]
-    for path in sorted((course / "notebooks").glob("*.ipynb")):
-        notebook = nbformat.read(path, as_version=4)
-        notebook.cells = without_training(path)  # beside other tests it would crawl
-        nbformat.write(notebook, path)
+    if capability != "default":  # once is enough for what trains
+        for path in sorted((course / "notebooks").glob("*.ipynb")):
+            notebook = nbformat.read(path, as_version=4)
+            notebook.cells = without_training(path)
+            nbformat.write(notebook, path)
     passed, said = nbval(
         course, stems, OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="PASSIVE", **settings
     )

@@ -99,7 +99,7 @@ try:
     with started(torch.device("cpu")) as processes:
         threads = psutil.Process().num_threads()
         train.train(a_model(), CORPUS, 9, batch_size=8, learning_rate=1e30, processes=processes)
-except FloatingPointError as error:
+except FloatingPointError as error:  # it keeps the frames that it came through
     assert psutil.Process().num_threads() < threads
     print("spoiled", flush=True)
 """
@@ -144,6 +144,13 @@ def run(*command, at_line=None, send=None, **variables):
         errors.seek(0)
         assert not [one for one in workers if one.is_running()]
         return process.returncode, "".join(lines), errors.read()
+
+
+def run_together(tmp_path, script, *options, **variables):
+    """Run a script in two processes; returns as run does."""
+    path = tmp_path / "script.py"
+    path.write_text(script, encoding="utf-8")
+    return run(*TOGETHER, str(path), *options, **variables)
 
 
 def same_run(history, other):
@@ -299,17 +306,13 @@ def test_an_error_of_the_model_is_no_stop():
 
 @pytest.mark.slow
 def test_gradients_are_those_of_the_whole_batch(tmp_path):
-    script = tmp_path / "gradients.py"
-    script.write_text(GRADIENTS, encoding="utf-8")
-    status, _, errors = run(*TOGETHER, str(script))
+    status, _, errors = run_together(tmp_path, GRADIENTS)
     assert status == 0, errors
 
 
 @pytest.mark.slow
 def test_an_error_keeps_no_connections(tmp_path):
-    script = tmp_path / "spoiled.py"
-    script.write_text(SPOILED, encoding="utf-8")
-    status, printed, errors = run(*TOGETHER, str(script))
+    status, printed, errors = run_together(tmp_path, SPOILED)
     assert status == 0, errors
     assert printed.splitlines() == ["spoiled"] * 2
 
@@ -344,10 +347,9 @@ def test_where_the_first_process_cannot_begin_the_other_ends_in_one_line(tmp_pat
 def test_a_killed_process_ends_the_run_which_can_be_gone_on_with_alone(
     tmp_path, alone, lost, saved
 ):
-    out, script = tmp_path / "m.pt", tmp_path / "lost.py"
-    script.write_text(LOST, encoding="utf-8")
+    out = tmp_path / "m.pt"
     options = [*OPTIONS.split(), "--steps", str(STEPS), "--out", str(out)]
-    status, printed, errors = run(*TOGETHER, str(script), *options, LOSE=str(lost))
+    status, printed, errors = run_together(tmp_path, LOST, *options, LOSE=str(lost))
     assert status != 0
     said = f"process {1 - lost}: the run was told to stop, or another process is gone; .* --resume"
     assert re.search(f"^{said}", errors, re.MULTILINE), errors

@@ -160,7 +160,7 @@ def go_on(model, corpus, steps, each, out):
             watch=stop,
             **RUN,
         )
-    if len(history["loss"]) % each and len(history["loss"]) < steps:
+    if len(history["loss"]) % each:
         raise KeyboardInterrupt  # by the user, which train has taken for the end of a turn
 
 
