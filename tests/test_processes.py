@@ -314,7 +314,7 @@ def test_gradients_are_those_of_the_whole_batch(tmp_path):
 def test_an_error_keeps_no_connections(tmp_path):
     status, printed, errors = run_together(tmp_path, SPOILED)
     assert status == 0, errors
-    assert printed.splitlines() == ["spoiled"] * 2
+    assert printed.count("spoiled") == 2  # their lines may meet
 
 
 @pytest.mark.slow
